@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -60,9 +61,27 @@ def test_it_says_how_long_it_takes_from_real_steps(tmp_path, capsys, monkeypatch
     assert "minival 25%" in said.err
 
 
+def make_smaller(task, monkeypatch, **training):
+    """The quick demonstration of a task with fewer images to test on, and other fields of its training."""
+    whole, quick = recipes.DEMOS[task]
+
+    def small():
+        demo = quick()
+        few = {"images": 20, "images_beyond": (64, 4)}
+        return dataclasses.replace(
+            demo,
+            train=dataclasses.replace(demo.train, **training),
+            evaluate=dataclasses.replace(demo.evaluate, **few),
+            also={data: dataclasses.replace(config, **few) for data, config in demo.also.items()},
+        )
+
+    monkeypatch.setitem(recipes.DEMOS, task, (whole, small))
+
+
 @pytest.mark.slow
 def test_a_quick_demonstration(cli, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "QUICK_IMAGES", 640)
+    make_smaller("classification", monkeypatch)
     out = tmp_path / "d"
     monkeypatch.chdir(tmp_path)
     # A run of the user's own.
@@ -96,7 +115,8 @@ def test_a_quick_demonstration(cli, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_quick_demonstration_of_segmentation(cli, tmp_path):
+def test_a_quick_demonstration_of_segmentation(cli, tmp_path, monkeypatch):
+    make_smaller("segmentation", monkeypatch, images=64)
     out = tmp_path / "d"
     code, said, _ = cli("demo", "--task", "segmentation", "--quick", "--out", out)
     assert code == 0

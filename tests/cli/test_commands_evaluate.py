@@ -365,13 +365,13 @@ def test_logits_are_kept_and_measured_again_without_the_model(cli, refused, run_
 
 
 def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, monkeypatch):
-    works, kept_beside = [], parts.kept_beside
+    works, work_folder = [], parts.work_folder
 
     def watched(out, model, about, *ranks):
         works.append(about())
-        return kept_beside(out, model, about, *ranks)
+        return work_folder(out, model, about, *ranks)
 
-    monkeypatch.setattr("sightline.runs.evaluate.kept_beside", watched)
+    monkeypatch.setattr("sightline.runs.evaluate.work_folder", watched)
     for number, name in enumerate(("one", "one", "another")):
         monkeypatch.setattr(machine, "processor", lambda name=name: (name, ""))
         assert cli("evaluate", run_copy, "--resolutions", "8", *FEW, "--out", tmp_path / f"{number}")[0] == 0

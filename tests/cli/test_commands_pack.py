@@ -6,15 +6,34 @@ import json
 
 import pytest
 
+from tests.cli.test_next_step import following
+
 WORDS = ["pack", "stats", "scenes", "--resolutions", "64..256", "--images", 500]
 
 
 def test_figures_and_a_histogram(cli):
     code, out, _ = cli(*WORDS)
     assert code == 0
-    for words in ("images a sequence", "unused", "padding factor", "tokens of an image", "#"):
+    for words in ("images per sequence", "unused share", "padding factor", "tokens of an image", "#"):
         assert words in out
-    assert max(map(len, out.splitlines())) <= 80
+    assert max(map(len, out.splitlines()[:-1])) <= 80
+
+
+def test_the_next_command_has_the_options_that_were_given(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["--sequence-length", 256, "--packing", "best_fit", "--drop", 0.5, "--most-images", 9, "--seed", 3]
+    code, out, err = cli("pack", "stats", "scenes:pairs", "--images", 50, "--resolutions", "16..32", *asked)
+    assert code == 0, err
+    words = following(out)
+    code, out, err = cli(*words, "--dry-run", "--json", "--threads", 1)
+    assert code == 0, err
+    config = json.loads(out)["config"]
+    assert (config["data"], config["seed"]) == ("scenes:pairs", 3)
+    expected = {"tokens": 256, "algorithm": "best_fit", "most_images": 9, "resolutions": [16, 32], "drop": "constant"}
+    assert expected.items() <= config["packing"].items()
+    assert config["packing"]["drop_options"] == {"drop": 0.5}
+    (tmp_path / words[words.index("--out") + 1]).mkdir(parents=True)
+    assert following(cli("pack", "stats", "scenes:pairs", "--images", 9)[1])[-1] == "runs/scenes_pairs_packed_2"
 
 
 def test_json_adds_up(cli):
@@ -22,11 +41,11 @@ def test_json_adds_up(cli):
     assert code == 0
     found = json.loads(out)
     assert found["images"] == 500
-    assert found["images_a_sequence"] == pytest.approx(500 / found["sequences"])
-    assert found["most_images_a_sequence"] <= 7
+    assert found["mean_images_per_sequence"] == pytest.approx(500 / found["sequences"])
+    assert found["max_images_per_sequence"] <= 7
     assert found["tokens"] == pytest.approx(found["dropped_tokens"], rel=0.03)
-    assert found["tokens"] == pytest.approx(found["tokens_an_image"] * 500)
-    costs = [found[f"padding_at_{lengths}"] for lengths in ("1_length", "2_lengths", "4_lengths")]
+    assert found["tokens"] == pytest.approx(found["mean_tokens_per_image"] * 500)
+    costs = [found[f"padding_to_{lengths}"] for lengths in ("1_length", "2_lengths", "4_lengths")]
     assert 0 <= costs[2] < costs[1] < costs[0] < 1
 
 

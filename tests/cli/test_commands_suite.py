@@ -15,7 +15,7 @@ from sightline.evaluation.logits import find_logits, read_logits, rescore
 from sightline.evaluation.parts import WorkFolder
 from sightline.results.rows import read_rows
 from sightline.runs.sizes import parse_resolutions
-from tests.evaluation.suite_data import answering, model_folder
+from tests.evaluation.suite_data import answering, model_folder, picture
 from tests.tiny import pictures, tree
 
 
@@ -90,6 +90,29 @@ def test_a_suite_that_was_stopped_goes_on(given, cli, monkeypatch):
     assert {(row.resolution, row.value) for row in rows if row.metric == "top1"} == {(16, 1.0), (24, 1.0)}
     assert sorted(one.name for one in out.iterdir() if not one.name.startswith(".")) == ["logits", "results.jsonl"]
     assert not list(out.glob(".*parts*"))
+
+
+def test_a_late_fault_of_one_suite_keeps_what_is_finished_of_another(given, cli, monkeypatch, tmp_path):
+    words, out = given
+    both = (*words[:4], "--suite", pictures(tmp_path / "more", ("a", "b"), 2), *words[4:])
+    shown = answering(monkeypatch, {"/a/": [0], "/b/": [1]})
+    save = WorkFolder.save
+
+    def failing(self, key, value):
+        if shown[12:]:
+            raise StorageError("the disk is full")
+        save(self, key, value)
+
+    monkeypatch.setattr(WorkFolder, "save", failing)
+    assert cli(*both)[0] == 5
+    first = len(shown)
+    # One image of the second is another now; the first, whole at both sizes, is not shown again.
+    picture(next((tmp_path / "more" / "test").glob("*/*.png")), seed=9)
+    monkeypatch.setattr(WorkFolder, "save", save)
+    assert cli(*both)[0] == 0
+    assert sorted(set(shown[first:])) == sorted(map(str, (tmp_path / "more" / "test").glob("*/*.png")))
+    counts = {(row.data, row.count) for row in read_rows(out / "results.jsonl") if row.metric == "top1"}
+    assert counts == {(words[3], 6), (f"imagefolder:{tmp_path / 'more'}", 4)}
 
 
 def test_another_model_replaces_nothing(given, cli, refused, tmp_path):

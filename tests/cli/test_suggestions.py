@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from sightline.data.image_list import list_images
-from sightline.data.open import open_source, recognised
+from sightline.data.open import open_source, recognise_layout
 from sightline.errors import InputError, did_you_mean
 from sightline.io.yaml import read_yaml
 from sightline.recipes import recipe
@@ -64,6 +64,9 @@ def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
         config = read_yaml(tmp_path / kind / "config.yaml")
         assert (config["data"], config["task"]) == (f"{kind}:{folder}", task)
         assert f"{kind}:{folder}" in err
+        # Of images alone it is said that labels are wanting, and where they would stand.
+        assert ("DIR/train/CLASS" in err) == (kind == "images")
+        assert kind != "images" or task in err
         assert json.loads(cli("data", "check", folder, "--json")[1])["data"] == f"{kind}:{folder}"
     # Images beside an archive, or above a folder of masks, are the images of a folder.
     mixed = tmp_path / "mixed"
@@ -76,7 +79,7 @@ def test_every_layout_of_a_folder_is_recognised(cli, tmp_path):
     for name in ("masks", "hats"):
         (tmp_path / "classes" / name).mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "classes" / name / "0.png")
-    assert recognised(str(tmp_path / "classes")) == f"imagefolder:{tmp_path / 'classes'}"
+    assert recognise_layout(str(tmp_path / "classes")) == f"imagefolder:{tmp_path / 'classes'}"
     # Masks are none of the images.
     code, out, err = cli("predict", tmp_path / "masks", tmp_path / "m", "--json")
     assert code == 0, err

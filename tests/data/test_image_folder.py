@@ -70,8 +70,9 @@ def test_class_folders_alone_are_a_test_split(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"mean imagefolder:{tmp_path}"):
         source.length("train")
     (tmp_path / "train").rename(tmp_path / "mine")
-    with pytest.raises(InputError, match="DIR/train"):
+    with pytest.raises(InputError, match="DIR/train") as error:
         ImageFolder(tmp_path / "mine").length("train")
+    assert (error.value.field, error.value.value) == ("split", "train")
 
 
 def test_a_path_alone_and_a_split_say_what_was_meant(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sightline.data.folders import files_by_split, split_called, split_in, splits_among
+from sightline.data.folders import files_by_split, split_by_name, split_in, splits_among
 from sightline.data.open import open_source
 from sightline.data.sources.wds import WebDataset
 from sightline.errors import InputError
@@ -40,7 +40,7 @@ def test_names_of_splits_in_any_case_and_as_published():
         None: ("trains", "extra", "unlabeled", "trainval", "test2", ""),
     }  # fmt: skip
     for split, names in meanings.items():
-        assert {split_called(name) for name in names} == {split}
+        assert {split_by_name(name) for name in names} == {split}
     assert splits_among(["b", "Testing", "TRAIN"], "x") == {"train": "TRAIN", "test": "Testing"}
     for two in (["train", "Training"], ["val", "validation"], ["dev", "valid"]):
         with pytest.raises(InputError, match=f"x: {two[0]} and {two[1]}"):

@@ -10,7 +10,7 @@ from PIL import Image
 from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.errors import InputError
-from sightline.evaluation.cascade import CascadeConfig, measure, planned_looks, planned_tokens
+from sightline.evaluation.cascade import CascadeConfig, count_tokens, measure, plan_stages
 from sightline.evaluation.measure import RunInfo
 from sightline.models import create_model
 from sightline.tasks.classification import scores_of
@@ -41,11 +41,11 @@ def measured(config: CascadeConfig, advance=None):
 def test_thresholds_come_from_minival_and_points_from_test():
     shown = []
     config = CascadeConfig((4, 9), (4, 16), alphas=(0.25, 0.5, 0.0), images=60, aspect="square", precision="float32")
-    rows, looks = measured(config, shown.append), planned_looks(open_source("digits"), config)
+    rows, looks = measured(config, shown.append), plan_stages(open_source("digits"), config)
     assert [(one.split, len(one.indices), one.budgets) for one in looks] == [
         ("minival", 60, (4, 16)), ("test", 60, (4, 9, 16)),
     ]  # fmt: skip
-    assert sum(shown) == planned_tokens(looks) == 60 * (4 + 16) + 60 * (4 + 9 + 16)
+    assert sum(shown) == count_tokens(looks) == 60 * (4 + 16) + 60 * (4 + 9 + 16)
     assert [(row.kind, row.budget, row.second_budget, row.alpha) for row in rows] == [
         ("single", 4, None, None),
         ("single", 9, None, None),
@@ -82,7 +82,7 @@ def test_labels_are_those_of_the_model():
     # The data's class i is the model's order[i].
     built = model(class_names=tuple(source.classes[number] for number in np.argsort(order)))
     rows = measure(built, source, config, IDENTITY)
-    given = said(built, source, "test", planned_looks(source, config)[1].indices, View("tokens", 9))
+    given = said(built, source, "test", plan_stages(source, config)[1].indices, View("tokens", 9))
     assert rows[1].top1 == (given.logits.argmax(1) == order[given.labels]).mean()
     with pytest.raises(InputError, match="'digits'"):
         measure(model(num_classes=3), source, config, IDENTITY)
@@ -91,7 +91,7 @@ def test_labels_are_those_of_the_model():
 def test_an_alpha_for_a_budget_is_the_last_row():
     config = CascadeConfig((4, 9, 16), budget=12, alphas=(0.5,), images=100, aspect="square", precision="float32")
     rows = measured(config)
-    assert planned_looks(open_source("digits"), config)[0].budgets == (4, 9, 16)
+    assert plan_stages(open_source("digits"), config)[0].budgets == (4, 9, 16)
     chosen = rows[-1]
     assert [row.chosen for row in rows] == [False] * 4 + [True]
     # Squares have as many tokens as they may: what is left after the first look, in whole images.
@@ -107,7 +107,7 @@ def test_without_minival_the_halves_of_the_split_mix_its_classes(tmp_path):
         Image.new("RGB", (20, 20)).save(folder / f"{number}.png")
     source = open_source(f"imagefolder:{tmp_path}")
     for images, halves in ((None, (20, 20)), (13, (6, 7))):
-        looks = planned_looks(source, CascadeConfig((4, 9), images=images))
+        looks = plan_stages(source, CascadeConfig((4, 9), images=images))
         assert {look.split for look in looks} == {"test"}
         assert tuple(len(look.indices) for look in looks) == halves
         held_out, tested = (list(look.indices) for look in looks)
@@ -116,18 +116,18 @@ def test_without_minival_the_halves_of_the_split_mix_its_classes(tmp_path):
         for indices in (held_out, tested):
             # The first twenty are of class a.
             assert 0.15 < sum(index < 20 for index in indices) / len(indices) < 0.85
-        again = planned_looks(source, CascadeConfig((4, 9), images=images, seed=5))
+        again = plan_stages(source, CascadeConfig((4, 9), images=images, seed=5))
         assert [list(look.indices) for look in again] == [held_out, tested]
     with pytest.raises(InputError, match="split test"):
-        planned_looks(source, CascadeConfig((4, 9), images=1))
+        plan_stages(source, CascadeConfig((4, 9), images=1))
 
 
 def test_minival_itself_is_halved_and_an_endless_split_needs_a_number():
     source = open_source("scenes")
-    held_out, tested = planned_looks(source, CascadeConfig((4, 9), split="minival", images=10))
+    held_out, tested = plan_stages(source, CascadeConfig((4, 9), split="minival", images=10))
     assert len({*held_out.indices, *tested.indices}) == len(held_out.indices) + len(tested.indices) == 10
     with pytest.raises(InputError, match="endless"):
-        planned_looks(source, CascadeConfig((4, 9), split="train"))
+        plan_stages(source, CascadeConfig((4, 9), split="train"))
 
 
 def test_bfloat16_is_asked_for_and_said():

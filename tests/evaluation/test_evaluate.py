@@ -18,7 +18,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig
 from sightline.evaluation.measure import check_sizes, default_image_count, shrunk, spread_indices
-from sightline.evaluation.predict import views_as_trained
+from sightline.evaluation.predict import training_views
 from sightline.results.rows import dump_rows, merge_rows, read_rows
 from sightline.tasks.base import task_of
 from tests.batches import said
@@ -299,12 +299,12 @@ def test_a_packed_run_is_tested_as_it_was_trained(folder):
     scenes = open_source("scenes")
 
     def views(given=source, side=16, **packing):
-        found = views_as_trained(PackingConfig(**packing), side, 4, given, "test")
+        found = training_views(PackingConfig(**packing), side, 4, given, "test")
         # A saved record says the same.
-        assert views_as_trained(dataclasses.asdict(PackingConfig(**packing)), side, 4, given, "test") == found
+        assert training_views(dataclasses.asdict(PackingConfig(**packing)), side, 4, given, "test") == found
         return [view.name for view in found]
 
-    assert views_as_trained(None, 16, 4, source, "test") == ()
+    assert training_views(None, 16, 4, source, "test") == ()
     assert views(aspect="square") == []
     assert views(tokens=1024) == ["native"]
     assert views(tokens=1024, most_tokens=100) == ["max:100"]

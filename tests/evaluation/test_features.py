@@ -16,10 +16,10 @@ from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, evaluate, features, predict
 from sightline.evaluation.features import Features, FrozenFeatureMeasure
-from sightline.evaluation.measure import RunInfo, data_sets, planned_images, splits_read
+from sightline.evaluation.measure import RunInfo, count_images, data_sets, splits_read
 from sightline.evaluation.measures.base import MeasureInput, measure_class
 from sightline.evaluation.measures.knn import NearestNeighbours
-from sightline.evaluation.parts import WorkFolder, kept_beside
+from sightline.evaluation.parts import WorkFolder, work_folder
 from sightline.evaluation.tune import tuned_at
 from sightline.hub.load import load_model, save_model
 from sightline.models import Model, create_model
@@ -173,7 +173,7 @@ def test_what_is_chosen_is_chosen_before_an_image_of_the_test_split_is_read(tmp_
         return learned[-1]
 
     monkeypatch.setattr(kind, "fit", learn)
-    with kept_beside(tmp_path / "rows", model, dict) as parts:
+    with work_folder(tmp_path / "rows", model, dict) as parts:
         with pytest.raises(UnreadableDataError):
             kind().rows(subject_of(model, guarded), parts, "work")
         assert len(learned) == 1
@@ -198,7 +198,7 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
     monkeypatch.setattr(features, "_pooled", counting)
     rows = evaluate(model, source, config, RunInfo("one", "digits", 16, 0), advance=moved.append, parts=parts)
     assert sum(shown) == 2 * (60 + 30 + 5)
-    assert sum(moved) == planned_images(source, model, config, 16) == 2 * (5 + 2 * (60 + 30 + 5) + 60 + 5)
+    assert sum(moved) == count_images(source, model, config, 16) == 2 * (5 + 2 * (60 + 30 + 5) + 60 + 5)
     assert {name for name in parts.shared if name.startswith("features ")} == {
         f"features {json.dumps([20, model.knob.value, None])} {split}" for split in ("train", "minival", "test")
     }
@@ -262,7 +262,7 @@ def rows_of(ranks: Ranks, place: Path, data: str, out: Path):
     features.TRAIN_IMAGES, features.HELD_OUT_IMAGES = 61, 23
     model, source = load_model(place), open_source(data)
     config = EvaluateConfig((16, View("tokens", 12)), images=7, measures=ALL, precision="float32")
-    with kept_beside(out, model, dict, ranks) as parts:
+    with work_folder(out, model, dict, ranks) as parts:
         rows = evaluate(model, source, config, RunInfo("one", data, 16, 0), parts=parts)
     named = ("few_shot", "knn", "linear_probe")
     return [row.record() | {"seconds": 0, "ranks": 0} for row in rows if row.metric.startswith(named)]

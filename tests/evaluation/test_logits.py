@@ -14,7 +14,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.logits import StoredLogits, find_logits, read_logits, rescore, task_record, write_logits
-from sightline.evaluation.measure import RunInfo, planned_logits
+from sightline.evaluation.measure import RunInfo, logits_names
 from sightline.models import create_model
 from sightline.tasks.base import make_task, task_of
 from tests.evaluation.models import tiny
@@ -31,7 +31,7 @@ def measure(folder, data="scenes", link="softmax", **config):
         write_logits(folder, name, dataclasses.replace(stored, work="this work"))
 
     rows = evaluate(model, source, config, identity, keep=keep)
-    return rows, planned_logits(source, model, config, identity)
+    return rows, logits_names(source, model, config, identity)
 
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])

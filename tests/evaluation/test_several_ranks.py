@@ -17,7 +17,7 @@ from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError, RanksError, StorageError, UnreadableDataError
 from sightline.evaluation import EvaluateConfig, counted, evaluate, predict
 from sightline.evaluation.measure import RunInfo
-from sightline.evaluation.parts import WorkFolder, dumped, kept_beside, loaded, weights_digest
+from sightline.evaluation.parts import WorkFolder, dumped, loaded, weights_digest, work_folder
 from sightline.hub.load import load_model, save_model
 from sightline.training.setup import build_model, open_training_data, resolve
 from tests.contract.randomise import randomise_parameters
@@ -77,7 +77,7 @@ def measured(ranks: Ranks, place: Path, data, config, out: Path, kill=None):
     logits = {}
     classifies = model.config.task == "classification"
     keep = (lambda name, stored: logits.update({name: stored.logits})) if classifies else None
-    with kept_beside(out, model, lambda: {"config": repr(config), "data": data}, ranks) as parts:
+    with work_folder(out, model, lambda: {"config": repr(config), "data": data}, ranks) as parts:
         rows = evaluate(
             model, source, config, RunInfo("name", data, 16, 3), advance=moved.append, answers=answers,
             pictures=drawn, parts=parts, keep=keep,
@@ -188,7 +188,7 @@ def skipping(ranks: Ranks, place, data, config, out, skip):
     predict._TOKENS_A_BATCH = predict.TOKENS_A_PACK = 16
     model, source = load_model(place), open_source(data)
     source, _ = source.check_readable("test", skip_unreadable=skip)
-    with kept_beside(out, model, lambda: {"skip": skip}, ranks) as parts:
+    with work_folder(out, model, lambda: {"skip": skip}, ranks) as parts:
         evaluate(model, source, config, RunInfo("name", data, 16, 3), parts=parts)
         if ranks.is_main:
             parts.discard()
@@ -197,7 +197,7 @@ def skipping(ranks: Ranks, place, data, config, out, skip):
 
 def test_nothing_is_left_where_nothing_was_finished(saved, tmp_path):
     model = load_model(saved("one")[0])
-    with pytest.raises(KeyboardInterrupt), kept_beside(tmp_path / "out", model, dict):
+    with pytest.raises(KeyboardInterrupt), work_folder(tmp_path / "out", model, dict):
         raise KeyboardInterrupt
     assert not list(tmp_path.glob(".out*"))
 
@@ -208,7 +208,7 @@ def test_another_model_or_option_has_parts_of_its_own(saved, tmp_path):
 
     def numbers(about):
         made = []
-        with kept_beside(tmp_path / "out", model, lambda: about) as parts:
+        with work_folder(tmp_path / "out", model, lambda: about) as parts:
             found = parts.gather("work", [1, 1, 1], lambda todo: (made.append(one) or one for one in todo))
             assert found.values == [0, 1, 2]
         return made
@@ -221,16 +221,16 @@ def test_another_model_or_option_has_parts_of_its_own(saved, tmp_path):
     assert len(digests | {weights_digest(model)}) == 3
     assert len(list(tmp_path.glob(".out*"))) == 3
     # What is whole takes with it what is of other weights, but for what another process holds.
-    with kept_beside(tmp_path / "out", model, lambda: {"a": 3}) as parts:
+    with work_folder(tmp_path / "out", model, lambda: {"a": 3}) as parts:
         parts.discard()
     assert not list(tmp_path.glob(".out*"))
 
 
 def test_two_commands_are_not_at_the_same_work(saved, tmp_path):
     model = load_model(saved("one")[0])
-    with kept_beside(tmp_path / "out", model, dict) as parts:
+    with work_folder(tmp_path / "out", model, dict) as parts:
         parts.save("work", 0)
-        other = kept_beside(tmp_path / "out", model, dict)
+        other = work_folder(tmp_path / "out", model, dict)
         with pytest.raises(InputError, match="writing-parts"), other:
             pass
         assert parts.load("work") == 0
@@ -258,7 +258,7 @@ def test_values_come_back_as_they_were():
 
 def test_what_cannot_be_told_is_not_kept(saved, tmp_path):
     model = load_model(saved("one")[0])
-    with kept_beside(tmp_path / "out", model, dict) as parts:
+    with work_folder(tmp_path / "out", model, dict) as parts:
         assert parts.gather("work", [1, 1], lambda todo: iter([{1}, "told"])).values == [{1}, "told"]
         assert "work" not in parts
     assert not list(tmp_path.glob(".out*"))

@@ -13,7 +13,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation.imagenet import synsets
 from sightline.evaluation.preparations.base import Whole
-from sightline.evaluation.suite import prepared_sets
+from sightline.evaluation.suite import prepare_sets
 from sightline.evaluation.suites.base import list_suites, open_suite, spread_over_classes
 from sightline.hub.load import load_model
 from tests.evaluation.suite_data import imagenet_s, model_folder, objectnet, picture, validation
@@ -177,13 +177,13 @@ def test_a_and_objectnet_are_prepared_with_care(tmp_path):
     model = load_model(model_folder(tmp_path / "model")).config
     specs = ("imagenet", "objectnet", "imagenet-c")
     parts = [part for name in specs for part in open_suite(f"{name}:{root}").parts][:5]
-    shown = {one.data: one.source.transform for one in prepared_sets(model, parts, "navit_vit_baseline", [16])}
+    shown = {one.data: one.source.transform for one in prepare_sets(model, parts, "navit_vit_baseline", [16])}
     assert {data: getattr(one, "careful", None) for data, one in shown.items()} == {
         "imagenet": False, "imagenet-a": True, "imagenet-r": False, "objectnet": True,
         "imagenet-c-gaussian_noise-1": None,
     }  # fmt: skip
     assert isinstance(shown["imagenet-c-gaussian_noise-1"], Whole)
-    assert {one.views for one in prepared_sets(model, parts, "navit", [16])} == {(View("tokens", 16),)}
+    assert {one.views for one in prepare_sets(model, parts, "navit", [16])} == {(View("tokens", 16),)}
 
 
 def test_every_class_of_corruption_is_made_by_the_name_of_the_image(tmp_path):

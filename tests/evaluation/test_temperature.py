@@ -14,7 +14,7 @@ from sightline.data.sizes import View
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
 from sightline.evaluation.logits import find_logits, read_logits, rescore, write_logits
-from sightline.evaluation.measure import RunInfo, planned_images, planned_logits
+from sightline.evaluation.measure import RunInfo, count_images, logits_names
 from sightline.evaluation.measures import base
 from sightline.evaluation.temperature import MOST, fit_temperature, temperatures_from_logits
 from tests.evaluation.models import tiny
@@ -142,8 +142,8 @@ def measure(tmp_path, monkeypatch):
             write_logits(tmp_path / "kept", name, dataclasses.replace(stored, work="these weights-this work"))
 
         rows = evaluate(model, source, config, identity, keep=keep, advance=seen.append)
-        assert sum(seen) == planned_images(source, model, config, 16)
-        return rows, planned_logits(source, model, config, identity)
+        assert sum(seen) == count_images(source, model, config, 16)
+        return rows, logits_names(source, model, config, identity)
 
     return made
 

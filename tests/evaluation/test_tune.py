@@ -16,7 +16,7 @@ from sightline.data.sizes import View
 from sightline.encodings.create import create_encoding
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunInfo, planned_images
+from sightline.evaluation.measure import RunInfo, count_images
 from sightline.evaluation.measures.base import MeasureInput
 from sightline.evaluation.predict import predict_split
 from sightline.evaluation.tune import printed_start, searches_of, tune, tune_parameter
@@ -193,7 +193,7 @@ def test_rows_say_what_was_searched_and_how(tmp_path):
     config = EvaluateConfig((16, 24), images=6, knobs="both", tune_images=8, shrink=False, precision="float32")
     asked: list[int] = []
     rows = evaluate(one, open_source("scenes"), config, IDENTITY, advance=asked.append)
-    assert sum(asked) == planned_images(open_source("scenes"), one, config, 16)
+    assert sum(asked) == count_images(open_source("scenes"), one, config, 16)
     found = {(row.resolution, row.tuned): row for row in rows if row.metric == "top1" and not row.slices}
     assert found.keys() == {(16, False), (16, True), (24, False), (24, True)}
     assert found[24, False].tuning == () == found[16, False].tuning

@@ -13,7 +13,7 @@ from rich.console import Console
 from sightline.reports.content import FieldsOfViewFigure, LossCurve, Report, RunSummary, Sample
 from sightline.reports.results_page import render
 from sightline.reports.results_tables import print_accuracy
-from sightline.reports.seen import loss_kind, seen_sizes
+from sightline.reports.seen import loss_kind, training_sizes
 from sightline.reports.tables import Table
 from sightline.reports.words import TIMES
 from sightline.results.rows import ResultRow
@@ -115,7 +115,7 @@ def run_of(kind: str, **changes: Any) -> RunSummary:
     """A made-up run of 4 px patches and 24 classes, as its configuration says it was trained."""
     config = CONFIGS[kind]
     fields = {
-        "encoding": "lookhere_90", "config": config, "seen": seen_sizes(config, 4),
+        "encoding": "lookhere_90", "config": config, "seen": training_sizes(config, 4),
         "loss": LossCurve([32, 64], [3.0, 2.0], loss_kind(config, 24)), "about": "",
     }  # fmt: skip
     return run_summary(kind, **{**fields, **changes})

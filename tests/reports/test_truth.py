@@ -13,7 +13,7 @@ from sightline.reports import figures as panels_of
 from sightline.reports.content import Answers, Report, Sample, ValidationPoint
 from sightline.reports.lines import lines_figure
 from sightline.reports.results_page import render
-from sightline.reports.seen import by_run, seen_sizes
+from sightline.reports.seen import by_run, training_sizes
 from sightline.reports.series import Study
 from sightline.reports.words import TIMES
 from sightline.results.predictions import Prediction
@@ -43,7 +43,7 @@ def compared(report: Report) -> dict[str, list[tuple[str, bool]]]:
 
 
 def test_sizes_of_training_are_those_of_the_configuration():
-    seen = {kind: seen_sizes(config, 4) for kind, config in CONFIGS.items()}
+    seen = {kind: training_sizes(config, 4) for kind, config in CONFIGS.items()}
     assert seen["uniform"].one == 64
     assert (seen["packed"].low, seen["packed"].high, seen["packed"].one) == (32, 96, None)
     assert (seen["mixed"].low, seen["mixed"].high) == (16, 64)
@@ -53,7 +53,7 @@ def test_sizes_of_training_are_those_of_the_configuration():
     assert seen["tuned"].fine_tuned_from == "timm:vit_of_another"
     # No image has more patches than a step holds: 16 x 16 of them.
     packing = {"tokens": 256, "resolutions": [32, 96], "aspect": "native"}
-    assert seen_sizes({"resolution": 64, "packing": packing}, 4).high == 64
+    assert training_sizes({"resolution": 64, "packing": packing}, 4).high == 64
 
 
 @pytest.mark.parametrize("kind", ["packed", "mixed", "dropped", "own"])
@@ -61,7 +61,7 @@ def test_a_run_of_many_sizes_was_not_trained_at_one(kind):
     text = said(page_of(kind))
     for untrue in (f"64 {TIMES} 64 px", ", as trained", "trained at 64 px", "the training size", "that size"):
         assert untrue not in text, untrue
-    words = seen_sizes(CONFIGS[kind], 4).words.replace("\xa0", " ")
+    words = training_sizes(CONFIGS[kind], 4).words.replace("\xa0", " ")
     assert f"on images of {words}, 48,000 shown in all" in text
 
 

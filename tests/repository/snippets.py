@@ -33,6 +33,7 @@ SMALL = {
         "--images": "16",
         "--batch-size": "8",
         "--workers": "0",
+        "--validation.images": "8",
     },
     "compare": {"--images": "16", "--no-fine-tune": None},
     "evaluate": {"--images": "8"},
@@ -59,7 +60,7 @@ def words_of(command: str) -> list[str]:
     if "--init-from" in words:
         small = {name: value for name, value in small.items() if not name.startswith("--model")}
     if "--recipe" in words or any(word in ("digits", "scenes") for word in words):
-        small = {name: value for name, value in small.items() if name in ("--images", "--batch-size")}
+        small = {name: value for name, value in small.items() if name not in ("--model", "--resolution", "--workers")}
     if any("navit" in word for word in words):
         small = {name: value for name, value in small.items() if name != "--batch-size"}
     if "--epochs" in words:

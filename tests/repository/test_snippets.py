@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from sightline import recipes
 from sightline.distributed.machine import import_timm
+from sightline.evaluation import measure
+from sightline.training import run
 from tests.repository import snippets
+
+if TYPE_CHECKING:
+    from sightline.data.source import Source
 
 ROOT = Path(__file__).parents[2]
 RECIPE = recipes.recipe
@@ -24,11 +29,18 @@ def small_recipe(*words: Any, **options: Any) -> Any:
     return dataclasses.replace(config, **model, epochs=None, images=16, batch_size=8)
 
 
+def drawn_image_count(source: Source) -> int | None:
+    """A test of images that are drawn takes 16."""
+    return 16 if source.is_synthetic else None
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     # Where torchvision does not fit torch, what it lacks is put in its place; transformers imports it.
     import_timm()
     monkeypatch.chdir(tmp_path)
+    for module in (measure, run):
+        monkeypatch.setattr(module, "default_image_count", drawn_image_count)
     snippets.make_data(tmp_path)
     given: dict[str, Any] = {"__name__": "__main__"}
     said = ""

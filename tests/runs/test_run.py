@@ -203,8 +203,15 @@ def test_predict_takes_what_timm_builds(tmp_path):
     import_timm()
     import timm
 
-    save_file(timm.create_model("vit_tiny_patch16_224", num_classes=10).state_dict(), tmp_path / "w.safetensors")
-    run = sightline.Run.open("timm:vit_tiny_patch16_224", weights=tmp_path / "w.safetensors", device="cpu")
+    runs = []
+    for name in ("other", "w"):
+        file = tmp_path / f"{name}.safetensors"
+        save_file(timm.create_model("vit_tiny_patch16_224", num_classes=10).state_dict(), file)
+        runs += [sightline.Run.open("timm:vit_tiny_patch16_224", weights=file, device="cpu") for _ in range(2)]
+    # Their rows are told apart by what the weights are, not by what the file is called.
+    assert len({run.weights for run in runs}) == 2
+    assert runs[0].weights == runs[1].weights
+    run = runs[-1]
     (said,) = run.predict(tmp_path / "one.png", topk=1)
     assert said["size"] == (30, 40)
     with pytest.raises(InputError):

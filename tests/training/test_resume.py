@@ -113,6 +113,15 @@ def test_another_configuration_is_refused(changes, field):
     assert error.value.field == field
 
 
+def test_another_number_of_epochs_is_refused_in_epochs(tmp_path):
+    config = tiny_config(images=None, epochs=1.0, batch_size=500)
+    train(config, tmp_path / "a")
+    train(config, tmp_path / "a", resume=True)
+    with pytest.raises(InputError, match=r"epochs 1\.0, not 2\.0") as error:
+        train(dataclasses.replace(config, epochs=2.0), tmp_path / "a", resume=True)
+    assert (error.value.field, error.value.value) == ("epochs", 2.0)
+
+
 def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
     with pytest.raises(Stopped):
         train(ENDLESS, tmp_path / "a", observe=stop_at(3))

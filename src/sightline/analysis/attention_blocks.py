@@ -21,7 +21,7 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.segment import Segment
 
 BLOCK_BYTES = 12 << 20
-"""Of the attention of a block: 64 queries of a ViT-B at 1024 px, where a product pays (decisions/cpu-forms)."""
+"""Of the attention of a block: 64 queries of a ViT-B at 1024 px, where a product pays."""
 # In place of minus infinity: its exponential is 0 too, and 0 times it is no NaN.
 _MASKED = -1e30
 Asking = Callable[[Segment, int], Sequence[int] | None]

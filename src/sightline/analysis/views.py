@@ -21,7 +21,7 @@ Place = tuple[float, float]
 CENTRE: Place = (0.5, 0.5)
 
 
-def checked_place(what: str, place: object) -> Place:
+def check_place(what: str, place: object) -> Place:
     """A place as it was given.
 
     Raises:
@@ -40,7 +40,7 @@ def cell_of(grid: Grid, place: Place) -> int:
     return row * cols + col
 
 
-def checked_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
+def check_cell(grid: Grid, cell: Sequence[int] | None) -> tuple[int, int]:
     """A cell (row, col) of a grid; for None that in the middle, the lower and right one of two.
 
     Raises:
@@ -68,7 +68,7 @@ def attends_in_parts(model: Model) -> bool:
     return parts or isinstance(model.encoding, StagedEncoding)
 
 
-def refuse_unbiased(what: str, model: Model) -> None:
+def require_bias(what: str, model: Model) -> None:
     """Refuse a model whose encoding does not bias the scores of any layer, or whose layers attend inside parts of an
     image, of which the encoding is then asked instead of the image.
 
@@ -112,7 +112,7 @@ def visible_from(model: Model, grid: Sequence[int], cell: Sequence[int] | None =
         InputError: the grid is none of two axes, or the cell is not in it.
     """
     grid = Grid.checked(grid)
-    cell = checked_cell(grid, cell)
+    cell = check_cell(grid, cell)
     bias = np.stack([_bias_from(model, layer, grid, cell) for layer in range(model.config.depth)])
     return bias > -np.inf, bias
 
@@ -126,7 +126,7 @@ def field_of_view(model: Model, layer: int, grid: Grid) -> np.ndarray | None:
     pattern = pattern_of(model, layer, grid)
     if pattern is None or not pattern.terms_of("places"):
         return None
-    return torch.from_numpy(_bias_from(model, layer, grid, checked_cell(grid, None))).exp().clamp(max=1).numpy()
+    return torch.from_numpy(_bias_from(model, layer, grid, check_cell(grid, None))).exp().clamp(max=1).numpy()
 
 
 def _bias_from(model: Model, layer: int, grid: Grid, cell: tuple[int, int]) -> np.ndarray:

@@ -124,8 +124,8 @@ class ContentBias(BiasTerm):
         return (self.weights if len(self.weights) == 1 else self.weights[heads]).to(like.dtype)
 
     def by_axis(self, pairs: TokenPairs, x: Tensor) -> bool:
-        """Whether the form without look-ups is taken: a CPU looks up faster (decisions/cpu-forms); elsewhere
-        scattering many pairs into few buckets, their backward pass, is what iRPE's authors wrote a kernel for."""
+        """Whether the form without look-ups is taken: a CPU looks up faster; elsewhere scattering many
+        pairs into few buckets, their backward pass, is what iRPE's authors wrote a kernel for."""
         whole = pairs.queries.row_major and pairs.keys.row_major and pairs.queries.grid == pairs.keys.grid
         return self.buckets.sides is not None and whole and x.device.type != "cpu" and not torch.compiler.is_compiling()
 

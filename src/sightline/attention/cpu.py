@@ -22,7 +22,7 @@ from sightline.tokens.cache import is_plain_cpu_tensor, is_traced
 T = TypeVar("T")
 
 CpuForm = Literal["sdpa", "products", "tiles"]
-# Fewest tokens of an image at which tiles pay, and at which plain products pay on AMD processors (decisions/cpu-forms).
+# Fewest tokens at which tiles pay, and plain products on AMD processors (docs/explanation/decisions/cpu-forms.md).
 _TILES_FROM = 800
 _AMX_TILES_FROM = 3_000
 _PRODUCTS_FROM = 400
@@ -78,7 +78,7 @@ def default_precision(device: str | torch.device) -> Literal["bfloat16", "float3
     """The precision that is faster on this device, from what the device is; nothing is timed.
 
     On a GPU it is bfloat16 where that is native. On a CPU it is bfloat16 with AMX, or with AVX512-BF16 on an AMD
-    processor; on an Intel processor without AMX float32 is the faster one (decisions/cpu-forms).
+    processor; on an Intel processor without AMX float32 is the faster one (docs/explanation/decisions/cpu-forms.md).
     """
     kind = torch.device(device).type
     if kind == "cuda":
@@ -163,7 +163,7 @@ def run_parallel(work: Callable[[T], None], items: Iterable[T]) -> None:
     core; without gradients.
 
     An attention head in tiles is hundreds of short operators. Spread over cores one by one they wait for each other;
-    heads side by side do not (decisions/threads). An error in one call is raised here, after all have ended.
+    heads side by side do not (docs/explanation/decisions/threads.md). An error is raised after all have ended.
     """
     inference = torch.is_inference_mode_enabled()
 

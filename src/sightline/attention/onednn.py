@@ -1,8 +1,8 @@
 """Float32 matrix products of AMD processors by oneDNN, through the one private operator of torch that is called here.
 
 torch computes float32 products with MKL, which takes a slow path on AMD processors (100 against 220 GFLOP/s on one
-core, decisions/onednn). What is computed hangs on shapes alone. oneDNN keeps a kernel of .35 to .95 MB for each shape;
-`ONEDNN_PRIMITIVE_CACHE_CAPACITY` bounds how many.
+core, docs/explanation/decisions/onednn.md). The choice depends on shapes alone. oneDNN keeps a kernel of .35 to
+.95 MB for each shape; `ONEDNN_PRIMITIVE_CACHE_CAPACITY` bounds how many.
 """
 
 from __future__ import annotations

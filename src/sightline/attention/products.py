@@ -21,7 +21,7 @@ from sightline.attention.cpu import (
 from sightline.attention.onednn import matmul_t
 from sightline.attention.wide import wide_dtype
 
-# Scores of so many matrices at a time, or of so many queries of one head, as fit in the caches (decisions/cpu-forms).
+# Scores of so many matrices, or queries of a head, fit in the caches (docs/explanation/decisions/cpu-forms.md).
 _CHUNK_BYTES = 1 << 20
 _QUERY_BYTES = 3 << 20
 # Most keys, in widths of a head, whose attention weights are kept for the backward pass: as much memory as the hidden

@@ -26,7 +26,7 @@ from sightline.tokens.layout import Segment, TokenLayout
 # The most bytes of bias at once: beyond, it is made for fewer heads, then for fewer queries.
 BIAS_BYTES = 96 << 20
 CPU_BIAS_BYTES = 32 << 20
-"""The same on a CPU: glibc takes a larger buffer from the system page by page, each time (decisions/cpu-forms)."""
+"""The same on a CPU: glibc takes a larger buffer anew, page by page (docs/explanation/decisions/cpu-forms.md)."""
 
 # Directed biases of short images, of all layers of a ViT-B at 224 px: making one took a third of a forward.
 _BIASES = ByteLRUCache("directed biases", 32 << 20)

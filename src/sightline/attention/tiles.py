@@ -101,7 +101,7 @@ class _Plan(NamedTuple):
     def of(cls, pattern: Pattern, segment: Segment, prefix: int, like: Tensor) -> _Plan:
         grid = Grid(*segment.grid)
         tables, by_key = pattern.tables(grid, like.device, segment.window_grid)
-        # Scores are float32 where q is 16 bits: in bfloat16 its error is 1.7 times dense's (decisions/cpu-tiles).
+        # Scores are float32 for a q of 16 bits, else 1.7 times dense's error (docs/explanation/decisions/cpu-tiles.md).
         wide = wide_dtype(like.dtype)
         return cls(
             grid,

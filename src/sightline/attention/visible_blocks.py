@@ -11,10 +11,10 @@ from torch import Tensor
 from sightline.tokens.cache import cached_by_bytes
 from sightline.tokens.grid import Grid
 
-# Key rows that share one range of columns; finer steps hide more and cost more calls (decisions/cpu-tiles).
+# Key rows that share one range of columns; finer steps cost more calls (docs/explanation/decisions/cpu-tiles.md).
 _ROW_STEP = 8
 _COLUMN_STEP = 4
-# Rows and columns of a tile of queries, about: fewer hide more, more make better matrix products (decisions/cpu-tiles).
+# Rows and columns of a tile of queries, about: fewer hide more, more make better matrix products.
 _TILE = 16
 
 

@@ -46,7 +46,7 @@ class DryRun:
         parameters: of the model.
         steps: of the run, and `spent` what it would take in all; both are told of its first steps where it is packed.
         memory: bytes of a process at its peak, None where that is not known; available: here.
-        missing: what stands in its way, or would be of use, in words.
+        missing: what it does not find here, or in the data, in words.
         losses, seconds: of the small steps that were made.
     """
 
@@ -113,8 +113,6 @@ def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Calla
     if memory is not None and available is not None and memory > available:
         parts = -(-memory // available) * config.accumulate
         missing.append(f"memory (--accumulate {2 * parts}, --recompute, or more processes)")
-    if device.type == "cpu":
-        missing.append("a GPU")
     if source.validation_split is None and config.validation is not None:
         data = shlex.quote(f"{config.data},minival={suggested_share(images.get('train')):g}")
         missing.append(f"a split minival, for a curve and the best checkpoint (--data {data})")
@@ -141,8 +139,8 @@ def _few(config: TrainConfig) -> TrainConfig:
             packing, tokens=tokens, padded=None, most_tokens=min(tokens, 1024), most_images=_IMAGES
         )
     return dataclasses.replace(
-        config, batch_size=_IMAGES, accumulate=1, packing=packing, repeats=1, images=STEPS * _IMAGES,
-        checkpoint_every=None, validation=None,
+        config, batch_size=_IMAGES, accumulate=1, packing=packing, repeats=1, images=STEPS * _IMAGES, epochs=None,
+        tokens=None, flops=None, checkpoint_every=None, validation=None,
         optimizer=dataclasses.replace(config.optimizer, warmup=0.1, cooldown=0.0),
     )  # fmt: skip
 

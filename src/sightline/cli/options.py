@@ -24,7 +24,7 @@ _given: ContextVar[Mapping[str, Any]] = ContextVar("given")
 def settings_class(cls: type, *, without: Collection[str] = (), prefix: str = "") -> type:
     """A class that cyclopts makes options of: one for each field of a configuration and of the groups in it.
 
-    Its instances hold nothing: only `given_settings` tells what was given from what is a default.
+    Its instances hold nothing: only `command_line_settings` tells what was given from what is a default.
     """
     hints, made = get_type_hints(cls), []
     for one in dataclasses.fields(cls):
@@ -49,7 +49,7 @@ def settings_class(cls: type, *, without: Collection[str] = (), prefix: str = ""
     return dataclasses.make_dataclass(cls.__name__, made, namespace=made_of, frozen=True, kw_only=True)
 
 
-def given_settings() -> dict[str, Any]:
+def command_line_settings() -> dict[str, Any]:
     """What the command line says of a configuration, nested, as YAML has it."""
     return dict(_given.get())
 
@@ -57,8 +57,8 @@ def given_settings() -> dict[str, Any]:
 def collect_settings(app: App, commands: Sequence[str], arguments: ArgumentCollection) -> None:
     """Read the words that are given for a configuration as YAML; a part of cyclopts' parsing (`App.config`).
 
-    Words of a `settings_class` go to `given_settings`; those of an option with keys, as `--task-options.threshold .1`,
-    stay its own, as one mapping.
+    Words of a `settings_class` go to `command_line_settings`; those of an option with keys, as
+    `--task-options.threshold .1`, stay its own, as one mapping.
 
     Raises:
         InputError: a word is no YAML, or two of them are for one place.

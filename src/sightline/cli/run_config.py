@@ -17,13 +17,13 @@ from sightline.cli.progress import Bars
 from sightline.errors import InputError
 from sightline.hub.fine_tune import describe_init
 from sightline.hub.load import load_model
-from sightline.io.config import merge, named_after
+from sightline.io.config import errors_of_file, merge
 from sightline.io.read import format_bytes
 from sightline.io.run_files import CHECKPOINT, CONFIG
 from sightline.io.yaml import read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
 from sightline.reports.results_tables import print_accuracy
-from sightline.reports.seen import seen_sizes
+from sightline.reports.seen import training_sizes
 from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
 from sightline.runs.console import command_line, warn
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from sightline.cli.commands.train import RunOptions
 
 
-def asked_training(given: Mapping[str, Any], how: RunOptions) -> tuple[TrainConfig, Path, TrainingData]:
+def training_request(given: Mapping[str, Any], how: RunOptions) -> tuple[TrainConfig, Path, TrainingData]:
     """What `sightline train` was asked for, checked; the folder of the run; and its data, opened where that was needed.
 
     Raises:
@@ -98,7 +98,7 @@ def set_up_training(
     Raises:
         InputError, UnreadableDataError: as `set_up`.
     """
-    with named_after(how.config):
+    with errors_of_file(how.config):
         source = data.open(asked)
     setup = set_up(
         asked, source, device=device, last=last_whole(folder, warn) if how.resume else None, test=True,
@@ -118,8 +118,8 @@ def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: 
         # None is the model's own.
         size = "" if asked.resolution is None else f" at {asked.resolution} px"
         print(
-            f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: {asked.model}{size}; "
-            f"mean {mean} and deviation {std} of {found.sampled} of them",
+            f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: task {asked.task}, "
+            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them",
             file=sys.stderr,
         )
     if asked.init_from is not None:
@@ -156,7 +156,7 @@ def print_trained(done: TrainResult, device: torch.device, *, as_json: bool, pro
         print(f"trained; {done.folder}/checkpoint (the data has no split to test on)")
         next_step.say_export(done.folder)
         return
-    seen = seen_sizes(asdict(done.config), done.model.config.patch_size)
+    seen = training_sizes(asdict(done.config), done.model.config.patch_size)
     print_accuracy(done.rows, seen={done.rows[0].run: seen})
     if (last := done.last) is not None:
         print(

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from sightline.data.annotations import CocoFile
-from sightline.data.image_file import said_if_turned
+from sightline.data.image_file import orientation_note
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
@@ -116,7 +116,7 @@ class DetectionFiles(FileSource):
         if number in said.faults or size == said.sizes[number]:
             return said.faults.get(number)
         here, there = (f"{height} x {width}" for height, width in (size, said.sizes[number]))
-        turned = said_if_turned(self.listing.image(row), size, said.sizes[number])
+        turned = orientation_note(self.listing.image(row), size, said.sizes[number])
         return f"is {here} pixels (expected: {there}, height x width, as {said.path} says){turned}"
 
     def target(self, row: int, size: tuple[int, int]) -> Objects:

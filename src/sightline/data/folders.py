@@ -78,14 +78,14 @@ def walk(
         waiting += [(entry.path, above) for entry in reversed(folders)]
 
 
-def split_called(name: str) -> str | None:
+def split_by_name(name: str) -> str | None:
     """The one of `SPLITS` that a name means, whatever its case; None for none."""
     return _MEANING.get(name.casefold())
 
 
 def is_same_split(one: str, other: str) -> bool:
     """Whether two names mean one split."""
-    meant, also = ({"validation": "val"}.get(found := split_called(name) or name, found) for name in (one, other))
+    meant, also = ({"validation": "val"}.get(found := split_by_name(name) or name, found) for name in (one, other))
     return meant == also
 
 
@@ -93,10 +93,10 @@ def splits_among(names: Iterable[str], where: object) -> dict[str, str]:
     """Which of some names mean a split: split -> name, in the order of `SPLITS`; raises InputError where two mean the
     same one."""
     found: dict[str, str] = {}
-    for name in filter(split_called, names):
+    for name in filter(split_by_name, names):
         if twice := [other for other in found.values() if is_same_split(other, name)]:
             raise InputError(f"{where}: {twice[0]} and {name} mean the same split (expected: one of them)")
-        found[str(split_called(name))] = name
+        found[str(split_by_name(name))] = name
     return {split: found[split] for split in SPLITS if split in found}
 
 
@@ -129,7 +129,7 @@ def folder_like(name: str, root: Path) -> Path:
 def split_in(name: str) -> str | None:
     """The split that a word of a file's name means, as in `train-0001.tar` or `pets-validation-00.tar`; None where
     there is none, or words mean several."""
-    found = dict.fromkeys(filter(None, map(split_called, re.split(r"[^a-z]+", name.lower()))))
+    found = dict.fromkeys(filter(None, map(split_by_name, re.split(r"[^a-z]+", name.lower()))))
     return next(iter(found)) if len(found) == 1 else None
 
 
@@ -138,7 +138,7 @@ def files_by_split(paths: Sequence[str], otherwise: str) -> dict[str, list[str]]
     are in where each of those means a split, or the file's name does; else all are one split, `otherwise`."""
     words = [split_in(os.path.basename(path)) for path in paths]
     if not all(words):
-        folders = [split_called(os.path.basename(os.path.dirname(os.path.abspath(path)))) for path in paths]
+        folders = [split_by_name(os.path.basename(os.path.dirname(os.path.abspath(path)))) for path in paths]
         words = [folder or word for folder, word in zip(folders, words, strict=True)]
     words = words if all(words) else [otherwise] * len(paths)
     parts = {split: [path for path, word in zip(paths, words, strict=True) if word == split] for split in SPLITS}

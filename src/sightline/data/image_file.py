@@ -276,7 +276,7 @@ def too_large(height: int, width: int, max_pixels: int) -> str | None:
     return f"{width}x{height} = {width * height} pixels is too large (allowed: {max_pixels}; --max-pixels N takes more)"
 
 
-def said_if_turned(path: ImageRef, size: Sequence[int], expected: Sequence[int]) -> str:
+def orientation_note(path: ImageRef, size: Sequence[int], expected: Sequence[int]) -> str:
     """What to add to a message where an image has the expected size but for its EXIF orientation; else nothing."""
     if tuple(size) == tuple(expected) or tuple(size) != tuple(expected)[::-1]:
         return ""

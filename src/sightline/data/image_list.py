@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from sightline.data.folders import entries_of, folders_in, is_folder, split_called, split_folders, walk
+from sightline.data.folders import entries_of, folders_in, is_folder, split_by_name, split_folders, walk
 from sightline.data.image_file import EncodedImage
 from sightline.data.image_index import NOT_A_FILE, ImageIndex, Stamp, stamp_of
 from sightline.data.skip_policy import Unreadable
@@ -94,7 +94,7 @@ def images_of_set(word: str, skipped: list[Unreadable] | None = None) -> list[st
 def images_of_word(word: str, skipped: list[Unreadable] | None = None) -> list[str | EncodedImage]:
     """As `images_of_set`; also of a folder without images of its own that has the layout of shards, of tables, or of
     images beside their masks or objects."""
-    from sightline.data.open import recognised
+    from sightline.data.open import recognise_layout
 
     if not os.path.isdir(word):
         return images_of_set(word, skipped)
@@ -104,7 +104,7 @@ def images_of_word(word: str, skipped: list[Unreadable] | None = None) -> list[s
     except UnreadableDataError:
         # Named with the others where it is listed.
         return []
-    spec = recognised(word)
+    spec = recognise_layout(word)
     return [] if spec.partition(":")[0] in ("imagefolder", "images") else images_of_set(spec, skipped)
 
 
@@ -292,7 +292,7 @@ def _class_folders(root: Path, clips: bool, skipped: list[Unreadable]) -> dict[s
     split's name that holds class folders is that split; one that holds images directly, beside others that do, is a
     class."""
     names = folders_in(root)
-    known = [name for name in names if split_called(name) is not None]
+    known = [name for name in names if split_by_name(name) is not None]
     held = {name: held_in(root / name, clips) for name in names} if known else {}
     flat = {kind: name for name, kind in reversed(held.items()) if kind and name not in known}
     # A clip may be a folder, and stands in a class folder as that does in a split.

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.folders import folders_in, split_called, splits_among
+from sightline.data.folders import folders_in, split_by_name, splits_among
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.skip_policy import Unreadable
@@ -77,7 +77,7 @@ class ClassificationFiles(FileSource):
 
     def _hint(self, split: str) -> str:
         # A split of a data set was named instead of the data set.
-        if split_called(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
+        if split_by_name(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
             return f"; did you mean {self.name}:{self.root.parent}?"
         return "; to train, put class folders into DIR/train" if split == "train" else ""
 

@@ -69,7 +69,7 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
     return source.hold_out(part)
 
 
-def recognised(spec: str) -> str:
+def recognise_layout(spec: str) -> str:
     """A data set as `open_source` takes it: before a path alone stands what its layout is of, as `coco:DIR`."""
     kind = None if parse_spec(spec)[0] in list_sources() else _kind_of(spec)
     return f"{kind}:{spec}" if kind else spec

@@ -189,7 +189,7 @@ class PackStatistics:
         return 1 - sum(tokens for tokens, _ in whole) / (self.capacity * len(whole)) if whole else 0.0
 
     @property
-    def images_a_sequence(self) -> float:
+    def images_per_sequence(self) -> float:
         return self.images / len(self.sequences) if self.sequences else 0.0
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from sightline.data.image_file import MAX_PIXELS, read_label_map, said_if_turned
+from sightline.data.image_file import MAX_PIXELS, orientation_note, read_label_map
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import IMAGE_SUFFIXES, images_below
 from sightline.data.skip_policy import Unreadable
@@ -222,7 +222,8 @@ class SegmentationFiles(FileSource):
             return None
         here, there = (" x ".join(map(str, one)) for one in (size, upright))
         said = f"is {here} pixels (expected: {there}, height x width of the upright image)"
-        return f"its map of labels {self.map_path(row)} {said}{said_if_turned(self.listing.image(row), upright, size)}"
+        note = orientation_note(self.listing.image(row), upright, size)
+        return f"its map of labels {self.map_path(row)} {said}{note}"
 
 
 def names_in(path: Path, most: int) -> tuple[str, ...]:

@@ -82,9 +82,10 @@ class Preprocessing:
         resolution or `max_tokens` is none of these.
 
         Args:
-            resolution: a square side or (height, width) to resize and crop to; `native` keeps the aspect ratio and
-                goes to the nearest multiples of the patch, `max_tokens` patches at most; `tokens` keeps it too and
-                goes, up or down, as near to so many as it allows (NaViT appendix D); None is the training size.
+            resolution: a square side or (height, width) to resize and crop to: multiples of the patch, or any where the
+                model has another `fit` than "exact"; `native` keeps the aspect ratio and goes to the nearest multiples
+                of the patch, `max_tokens` patches at most; `tokens` keeps it too and goes, up or down, as near to so
+                many as it allows (NaViT appendix D); None is the training size.
         """
         if resolution == "tokens" and max_tokens is None:
             raise InputError("resolution 'tokens': expected max_tokens, the number of patches")

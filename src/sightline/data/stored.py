@@ -16,7 +16,7 @@ import numpy as np
 from sightline.data.config import SkipUnreadable
 from sightline.data.crops import Picture, RandomResizedCrop, size_of
 from sightline.data.fingerprint import Fingerprint
-from sightline.data.folders import is_same_split, split_called, walk
+from sightline.data.folders import is_same_split, split_by_name, walk
 from sightline.data.image_file import read_image, read_picture, too_large
 from sightline.data.image_index import SAMPLED_WHOLE, ImageIndex, thread_map
 from sightline.data.rng import generator
@@ -24,7 +24,7 @@ from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.source import Example, Source
 from sightline.data.summary import MOST_PIXELS, SAMPLED, Summary, measure_colours
 from sightline.data.targets import Target
-from sightline.errors import InputError, UnreadableDataError, require_known, unknown_name_error
+from sightline.errors import InputError, UnreadableDataError, did_you_mean, require_known
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
@@ -155,7 +155,9 @@ class FileSource(Source):
         if same := [folder for name, folder in self._folder_of.items() if is_same_split(name, split)]:
             return same[0]
         hint = "; no image of it has a label" if split in self.unlabelled else self._hint(split)
-        raise InputError(f"{self.root}: {unknown_name_error('split', split, self.splits)}{hint}")
+        near = did_you_mean(split, self.splits)
+        said = f"has no split {split!r} (splits: {', '.join(self.splits)}){near}{hint}"
+        raise InputError(f"{self.root}: {said}", field="split", value=split)
 
     def length(self, split: str) -> int:
         """The number of images in a split, which may be asked for by its folder's name too."""
@@ -238,7 +240,7 @@ class FileSource(Source):
     @property
     def validation_split(self) -> str | None:
         """As `Source.validation_split`."""
-        called = split_called(self._folder_of.get("test", ""))
+        called = split_by_name(self._folder_of.get("test", ""))
         return super().validation_split or ("test" if called in ("val", "validation") else None)
 
     def fingerprint(self, split: str = "train") -> Fingerprint:

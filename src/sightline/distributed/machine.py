@@ -128,7 +128,7 @@ def shorten_openmp_spin() -> None:
     before torch is imported.
 
     GNU's OpenMP turns for milliseconds at the end of each operator: beside other work, a thread so takes the core that
-    the one it waits for needs (decisions/threads).
+    the one it waits for needs (docs/explanation/decisions/threads.md).
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _TURNS)

@@ -143,7 +143,7 @@ class StageScores:
         return expected_calibration_error(self.confidence, self.right)
 
 
-def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, CascadeStage]:
+def plan_stages(source: Source, config: CascadeConfig) -> tuple[CascadeStage, CascadeStage]:
     """The held-out images and the tested ones: minival and the split, or else the two halves of the split.
 
     Raises:
@@ -177,7 +177,7 @@ def planned_looks(source: Source, config: CascadeConfig) -> tuple[CascadeStage, 
     return looks
 
 
-def planned_tokens(looks: Sequence[CascadeStage]) -> int:
+def count_tokens(looks: Sequence[CascadeStage]) -> int:
     """Patches that `measure` will show at most: the length of its progress bar."""
     return sum(len(look.indices) * sum(look.budgets) for look in looks)
 
@@ -198,7 +198,7 @@ def measure(
         advance: called with the patches that the images of each batch may have.
 
     Raises:
-        InputError: as `planned_looks`, or no cascade stays within the budget.
+        InputError: as `plan_stages`, or no cascade stays within the budget.
         NonFiniteError: a logit is not finite.
     """
     task = task_of(model).bind(source, identity.data)
@@ -215,7 +215,7 @@ def measure(
         )  # fmt: skip
         return StageScores.of(budget, task, given, look.indices)
 
-    held_out, tested = planned_looks(source, config)
+    held_out, tested = plan_stages(source, config)
     before = [scored(held_out, budget) for budget in held_out.budgets]
     pair = config.pair or best_pair(before, config.alphas, config.budget)
     first, second = (next(one for one in before if one.budget == budget) for budget in pair)

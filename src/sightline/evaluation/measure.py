@@ -20,14 +20,14 @@ from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
 from sightline.evaluation.counted import Answers, SplitResult, measure_split
+from sightline.evaluation.dense_predictions import answer_of
 from sightline.evaluation.drawn import picture_name
 from sightline.evaluation.logits import StoredLogits, logits_name, rescore, rows_of, task_record
-from sightline.evaluation.measures.base import MeasureInput, checked_measures, measure_class
+from sightline.evaluation.measures.base import MeasureInput, check_measures, measure_class
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import frames_of, is_rendered
-from sightline.evaluation.result_files import answer_of
 from sightline.evaluation.suites.base import EvalSet
-from sightline.evaluation.temperature import SPLIT, check_task, told_temperature
+from sightline.evaluation.temperature import SPLIT, check_task, fit_temperature_on_ranks
 from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, with_temperature
@@ -88,7 +88,7 @@ def data_sets(source: Source, data: str, config: EvaluateConfig, train_resolutio
     return [
         EvalSet(
             data, source, split, views=shown, images=None if asked[split] else fewer, asked=asked[split],
-            keeps_answers=asked[split],
+            keep_predictions=asked[split],
         )
         for split, shown in views.items()
     ]  # fmt: skip
@@ -103,7 +103,7 @@ class Measurement:
         tuned: at what the searches find; shrunk: the side that images are shrunk to first, in pixels.
         searches: what is searched on `searched`, images of `minival`, before.
         measures: names of what is measured beside the answers.
-        keeps_answers: what is said of each image is kept of this one.
+        keep_predictions: what is said of each image is kept of this one.
     """
 
     part: EvalSet
@@ -115,7 +115,7 @@ class Measurement:
     searches: tuple[Search, ...] = ()
     searched: Sequence[int] = ()
     measures: tuple[str, ...] = ()
-    keeps_answers: bool = False
+    keep_predictions: bool = False
 
     @property
     def shown(self) -> tuple[str, int | None]:
@@ -167,7 +167,7 @@ def plan_evaluation(
         for number, (tuned, small) in enumerate(ways):
             one = Measurement(
                 part, view, indices, frames, tuned, small, searches if tuned else (), searched,
-                measures_of(part, config) if small is None else (), part.keeps_answers and number == 0,
+                measures_of(part, config) if small is None else (), part.keep_predictions and number == 0,
             )  # fmt: skip
             plan.setdefault(one.key(), one)
     return list(plan.values())
@@ -178,7 +178,7 @@ def measures_of(part: EvalSet, config: EvaluateConfig) -> tuple[str, ...]:
     return config.measures if part.asked and not part.preparation else ()
 
 
-def planned_images(
+def count_images(
     source: Source | Sequence[EvalSet], model: Model, config: EvaluateConfig, train_resolution: int
 ) -> int:
     """How many images `evaluate` will pass through the model: the length of its progress bar."""
@@ -219,7 +219,7 @@ def check_sets(model: Model, sets: Sequence[EvalSet], config: EvaluateConfig) ->
         named = model.config.replace(class_names=None) if part.by_place else model.config
         task = make_task(named.task, named, config.task_options).bind(part.source, part.data)
         check_provided(type(task), part.source)
-        checked_measures(measures_of(part, config), model, task, part.source, [part.split])
+        check_measures(measures_of(part, config), model, task, part.source, [part.split])
         if config.temperature and not part.preparation:
             check_task(task)
         tasks.append(task)
@@ -249,7 +249,7 @@ def evaluate(
         answers: what was said of each image is added to it, by the model as it stands where that is measured.
         wanted: which method of the task says it, of what `answer_of` makes.
         pictures: what rows name is added to it (`write_pictures`), where the task draws anything.
-        parts: what is finished of it (`kept_beside`), and the ranks that measure together; none of one process.
+        parts: what is finished of it (`work_folder`), and the ranks that measure together; none of one process.
         keep: called on the first rank with the logits of each measurement of a classifier, and the name of their file.
 
     Raises:
@@ -277,16 +277,16 @@ def evaluate(
                     source=part.source if one.shrunk is None else shrunk(part.source, one.shrunk),
                 ),
                 work, one.key("answers"), advance=advance,
-                answers=wanted if answers is not None and one.keeps_answers else None,
+                answers=wanted if answers is not None and one.keep_predictions else None,
                 scores=keep is not None or heats or bool(part.scorings),
-                drawn=pictures is not None and part.keeps_answers and not one.tuned,
+                drawn=pictures is not None and part.keep_predictions and not one.tuned,
             )  # fmt: skip
             beside = [
                 row for name in one.measures
                 for row in measure_class(name)().rows(shown, work, one.key(name), advance)
             ]  # fmt: skip
         if heats:
-            fitted[way] = told_temperature(counted and counted.scores, task, work.ranks)
+            fitted[way] = fit_temperature_on_ranks(counted and counted.scores, task, work.ranks)
         if counted is None:
             continue
         measured: dict[str, Any] = where | one.fields | _seen(one, model, counted) | {"knob": knob}
@@ -343,7 +343,7 @@ def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any
     }
 
 
-def planned_logits(
+def logits_names(
     source: Source | Sequence[EvalSet], model: Model, config: EvaluateConfig, identity: RunInfo
 ) -> list[str]:
     """The names of all files of logits that `evaluate` keeps."""

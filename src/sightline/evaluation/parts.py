@@ -178,7 +178,7 @@ def work_of(weights: str, about: Mapping[str, Any]) -> str:
 
 
 @contextlib.contextmanager
-def kept_beside(
+def work_folder(
     out: Path, model: Model, about: Callable[[], Mapping[str, Any]], ranks: Ranks = SINGLE_RANK
 ) -> Iterator[WorkFolder]:
     """Items in a hidden folder beside `out`; what another session left of the same work counts. Each rank must call it.

@@ -58,7 +58,7 @@ def is_rendered(source: Source, split: str) -> bool:
         return False
 
 
-def views_as_trained(
+def training_views(
     packing: PackingConfig | dict[str, Any] | None, resolution: int, patch_size: int, source: Source, split: str
 ) -> tuple[View, ...]:
     """How a packed run at native aspect saw its images, the most usual view first: it is tested so, and not on squares

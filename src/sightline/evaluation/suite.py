@@ -35,7 +35,7 @@ def map_classes(model: ViTConfig, parts: Sequence[EvalSet], suite: str) -> list[
     return made
 
 
-def prepared_sets(
+def prepare_sets(
     model: ViTConfig,
     parts: Sequence[EvalSet],
     preparation: str,

@@ -101,7 +101,7 @@ def _where_zero(slope: Callable[[float], float]) -> float:
     return float(np.exp(-found))
 
 
-def told_temperature(scores: Sequence[Mapping[str, Any]] | None, task: Task, ranks: Ranks) -> Temperature:
+def fit_temperature_on_ranks(scores: Sequence[Mapping[str, Any]] | None, task: Task, ranks: Ranks) -> Temperature:
     """The temperature that the first rank fits on what it counted of minival, on each rank; each must call it.
 
     Args:

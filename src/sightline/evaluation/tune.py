@@ -182,8 +182,8 @@ def tune(
     without antialiasing, and its last bits are the processor's.
 
     LookHere (section 4) tunes its global slope so, on held-out training images, by their top-1, which takes many: of
-    64 it cannot tell candidates apart that the cross entropy orders
-    (decisions/parts-and-slope). Successive halving (Jamieson and Talwalkar, 2016): all candidates are asked about a
+    64 it cannot tell candidates apart that the cross entropy orders (docs/explanation/decisions/parts-and-slope.md).
+    Successive halving (Jamieson and Talwalkar, 2016): all candidates are asked about a
     quarter of the images, the better half about another quarter, the better half of those about the rest. The model is
     left as it was.
 

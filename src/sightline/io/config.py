@@ -189,7 +189,7 @@ def _plain(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def named_after(file: PurePath | None) -> Iterator[None]:
+def errors_of_file(file: PurePath | None) -> Iterator[None]:
     """What is refused inside was asked for by this file: its name goes before the message."""
     try:
         yield

@@ -38,8 +38,9 @@ def init_weights(model: nn.Module) -> None:
 
     Linear weights from a normal distribution of std 1 / sqrt(fan-in) cut at two (LeCun), biases 0.
 
-    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly (decisions/init). CLS,
-    register and probe tokens have a std of 1, the scale of embedded patches. Encodings have their own.
+    A fixed std of 0.02 is made for wide models: at a width of 192 it learns far more slowly
+    (docs/explanation/decisions/init.md). CLS, register and probe tokens have a std of 1, the scale of embedded patches.
+    Encodings have their own.
     """
     # Of shapes alone there is nothing to fill, and torch would load its compiler to draw it.
     if not _FILLS.get() or any(parameter.is_meta for parameter in model.parameters()):

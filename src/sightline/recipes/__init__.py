@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sightline.data.open import list_sources, recognised, source_class
+from sightline.data.open import list_sources, recognise_layout, source_class
 from sightline.data.summary import Summary
 from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
@@ -79,7 +79,7 @@ def recipe(name: str, data: str | None = None, summarise: Callable[[str], Summar
     if data is None:
         return make()
     if not supports(name, data):
-        if (meant := recognised(data)) != data:
+        if (meant := recognise_layout(data)) != data:
             raise InputError(f"recipe {name}: data {data}: a path alone; did you mean {meant}?")
         fitting = [other for other in _RECIPES if supports(other, data)]
         said = f"; recipes for {data.partition(':')[0]}: {', '.join(fitting)}" if fitting else ""

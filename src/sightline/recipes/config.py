@@ -13,7 +13,7 @@ from sightline.data.source import Source
 from sightline.data.summary import Summary
 from sightline.errors import InputError
 from sightline.hub.load import load_model
-from sightline.io.config import build_config, dump_config, merge, named_after
+from sightline.io.config import build_config, dump_config, errors_of_file, merge
 from sightline.io.yaml import read_yaml
 from sightline.models import model_config
 from sightline.training.config import BUDGETS, DEFAULT_MODEL, TrainConfig
@@ -108,7 +108,7 @@ def _recipe_for(
     def measure(_: str) -> Summary | None:
         if wanted.init_from is not None:
             return None
-        with named_after(file):
+        with errors_of_file(file):
             return data.measure(wanted)
 
     chosen = recipes.default_recipe(wanted.data, measure) if recipe is None else recipes.recipe(recipe, named, measure)

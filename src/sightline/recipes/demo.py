@@ -50,9 +50,9 @@ def quick_classification() -> Demo:
     """8,960 whole glyphs at 32 px, under a fifth of the images, for two layers of the micro model's four, then 200 test
     scenes a size up to 64 px and 80 beyond, each with the knob as it stands.
 
-    `sightline demo --quick`: a first curve in one to a few minutes on two cores. From so few images two
-    layers and small batches learn more than four layers and those of a whole run, in two thirds of the time
-    (decisions/first-curve).
+    `sightline demo --quick`: a first curve in one to a few minutes. From so few images two layers
+    and small batches learn more than four layers and those of a whole run, in two thirds of the time
+    (docs/explanation/decisions/first-curve.md).
     """
     # Whole ones, as they are tested: parts take longer to learn than there is time for, as looking up often does.
     whole = scenes()

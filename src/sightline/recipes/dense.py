@@ -15,7 +15,7 @@ def segment_scenes(data: str = "scenes:pairs") -> TrainConfig:
     1.5e-3, all else as `scenes`.
 
     `sightline train --recipe segment_scenes --encoding lookhere_90 --out runs/segment`: about 3 minutes on one core
-    with AVX512-BF16. Smaller parts cost accuracy at 32 px and gain it above (decisions/parts-and-slope).
+    with AVX512-BF16. Smaller parts cost accuracy at 32 px and gain it above.
     """
     return dataclasses.replace(scenes(data), task="segmentation", images=16_000, parts=0.65, optimizer=_OPTIMIZER)
 

@@ -173,7 +173,9 @@ def _table(
         return None
     # By size, and then in the order in which they come.
     columns = sorted({head: one for _, points in lines for head, one in points.items()}.items(), key=_place)
-    best = {head: _best([points[head] for _, points in lines if head in points]) for head, _ in columns}
+    # One run alone is the best of nothing.
+    several = lines if len({line.run for line, _ in lines}) > 1 else []
+    best = {head: _best([points[head] for _, points in several if head in points]) for head, _ in columns}
     made: dict[Head, dict[Head, Cell | str]] = {}
     for line, points in lines:
         head = Head(words.printable(line.run), colour=style.colour(line.run, study.order), detail=line.detail)
@@ -196,7 +198,7 @@ def _place(column: tuple[Head, ResultRow]) -> float:
 def _best(rows: Sequence[ResultRow]) -> float | None:
     """The best value of a column of squares; None where fewer than two were measured, or all are equal."""
     values = {row.value for row in rows if row.resolution is not None}
-    extreme = {"higher": max, "lower": min}.get(rows[0].better)
+    extreme = {"higher": max, "lower": min}.get(rows[0].better) if rows else None
     return extreme(values) if extreme is not None and len(values) > 1 else None
 
 

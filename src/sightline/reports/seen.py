@@ -11,7 +11,7 @@ from sightline.reports.content import RunSummary, SeenSizes
 from sightline.results.rows import ResultRow
 
 
-def seen_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
+def training_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     """The sizes of training that a resolved configuration (plain values, as it is saved) names.
 
     Args:

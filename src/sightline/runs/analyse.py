@@ -33,11 +33,11 @@ from sightline.results.rows import to_frame
 from sightline.runs import outputs
 from sightline.runs.analysis_folder import claim_analysis, write_analysis
 from sightline.runs.analysis_pairs import Pair, compared, pairs_of
-from sightline.runs.analysis_work import Make, OpenedModel, PlannedWork, told_of
-from sightline.runs.console import command_line, options_given
+from sightline.runs.analysis_work import Make, OpenedModel, PlannedWork, with_origin
+from sightline.runs.console import command_line, option_words
 from sightline.runs.options import AnalyseOptions, OpenOptions
 from sightline.runs.progress import Progress
-from sightline.runs.run import Run, named_apart
+from sightline.runs.run import Run, set_unique_names
 from sightline.runs.sizes import parse_sizes, split_words
 from sightline.tokens.grid import Grid
 
@@ -81,7 +81,7 @@ def open_models(
         Run.open(name, data, device=device, options=opening if here or not any(timm) else plain)
         for name, here in zip(names, timm, strict=True)
     ]
-    named_apart(runs)
+    set_unique_names(runs)
     return runs
 
 
@@ -98,7 +98,7 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
     usual = [one for one in measure_classes().values() if one.by_default]
     names = split_words(asked.measures)
     chosen = measures_by_name(names) if names else usual
-    given = checked_options(asked.options or {}, chosen)
+    given = check_measure_options(asked.options or {}, chosen)
     first, data = runs[0], asked.data or runs[0].data
     if not data:
         raise InputError(f"{first.path}: does not say what it was trained on; give the data (--data)")
@@ -135,13 +135,13 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
         for one in opened:
             shown = {size: PlannedWork(batches, move) for size, batches in one.images.items()}
             fresh = analysed_together(one.model, one.measures, shown, called=one.identity.run)
-            found += [told_of(analysis, origin, given.get(analysis.measure, {})) for analysis in fresh]
+            found += [with_origin(analysis, origin, given.get(analysis.measure, {})) for analysis in fresh]
         found += compared(pairs, origin, move)
     progress.say_left_out(source)
     if not any(any(names) for one in found for names in one.names.values()):
         raise InputError(f"analyse: no image of {data}/{split} can be read (expected one or more)")
     rows = _rows(opened, found, origin)
-    words = [*options_given(replace(asked, data=data)), *options_given(opening_of(runs))]
+    words = [*option_words(replace(asked, data=data)), *option_words(opening_of(runs))]
     command = command_line("analyse", *paths, *words, "--out", out)
     write_analysis(out, rows, found, command, progress.counter("drawing figures", count_figures(rows, found)))
     return Inside(rows, found, out)
@@ -184,7 +184,7 @@ def usual_data(models: Sequence[str]) -> str:
     return one or SCENES
 
 
-def checked_options(given: Mapping[str, Any], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:
+def check_measure_options(given: Mapping[str, Any], chosen: Sequence[type[Measure]]) -> dict[str, dict[str, Any]]:
     """Options by measure.
 
     Raises:

@@ -12,7 +12,7 @@ from sightline.analysis.found import Analysis
 from sightline.analysis.images import Size
 from sightline.analysis.measures.cka import LEAST, Cka, cka
 from sightline.errors import InputError
-from sightline.runs.analysis_work import OpenedModel, PlannedWork, told_of
+from sightline.runs.analysis_work import OpenedModel, PlannedWork, with_origin
 from sightline.tokens.grid import Grid
 
 MOST = 4
@@ -86,7 +86,7 @@ def compared(pairs: Sequence[Pair], origin: Mapping[str, Any], move: Callable[[i
             # Of the images too few could be read: the rest of an analysis stands.
             _say(f"{' with '.join(named.values())}: {str(error).removeprefix(f'{Cka.name} ')}")
         else:
-            found.append(told_of(one, origin, pair.options))
+            found.append(with_origin(one, origin, pair.options))
     return found
 
 

@@ -55,7 +55,7 @@ class PlannedWork:
             self.move(sum(one.tokens for one in planned))
 
 
-def told_of(found: Analysis, origin: Mapping[str, Any], options: Mapping[str, Any]) -> Analysis:
+def with_origin(found: Analysis, origin: Mapping[str, Any], options: Mapping[str, Any]) -> Analysis:
     """The same with what its file says of where it is from: data, split, commit and the options of the measure."""
     told = {name: origin[name] for name in ("data", "split", "commit")}
     return replace(found, about={**found.about, **told, "options": dict(options)})

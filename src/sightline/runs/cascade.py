@@ -11,11 +11,11 @@ from sightline.evaluation import cascade as cascades
 from sightline.evaluation.measure import default_image_count
 from sightline.io.atomic import write_out
 from sightline.reports import cascade_page
-from sightline.reports.seen import seen_sizes
+from sightline.reports.seen import training_sizes
 from sightline.results.cascade import CASCADE, CascadeRow
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
-from sightline.runs.console import command_line, options_given
+from sightline.runs.console import command_line, option_words
 from sightline.runs.options import CascadeOptions
 from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_numbers
@@ -52,13 +52,13 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     task_of(run.model).bind(run.source, run.data)
     config = _config(run, asked)
     # All that can be refused is refused before the first image is read; the plan refuses splits.
-    looks = cascades.planned_looks(run.source, config)
+    looks = cascades.plan_stages(run.source, config)
     source = progress.read_headers(run.source, (look.split for look in looks), run.skip_unreadable)
-    advance = progress.counter("tokens", cascades.planned_tokens(cascades.planned_looks(source, config)))
+    advance = progress.counter("tokens", cascades.count_tokens(cascades.plan_stages(source, config)))
     rows = cascades.measure(run.model, source, config, run.identity, advance=advance)
     progress.say_left_out(source)
-    seen = seen_sizes(run.config, run.model.config.patch_size) if run.config else None
-    words = (*options_given(run.opening), *options_given(asked))
+    seen = training_sizes(run.config, run.model.config.patch_size) if run.config else None
+    words = (*option_words(run.opening), *option_words(asked))
     command = command_line("cascade", run.path, run.data, *words, "--out", asked.out)
     page = cascade_page.render(rows, command, seen=seen)
     written = (dump_rows(rows), *cascade_page.figure_files(rows), page)

@@ -18,7 +18,7 @@ from sightline.reports import classes_page
 from sightline.results.classes import CLASSES, CLASSES_PAGE, EFFECTS, ClassEffect, ClassStudy
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
-from sightline.runs.console import command_line, options_given
+from sightline.runs.console import command_line, option_words
 from sightline.runs.options import ClassesOptions, changed
 from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_resolutions
@@ -83,7 +83,7 @@ def classes(
         raise InputError("classes: one line at one size has nothing to be compared with (expected two of either)")
     if asked.out is not None:
         rows = [row for one in stored for row in class_rows(one)]
-        again = command_line("classes", *places, *options_given(asked), "--out", asked.out)
+        again = command_line("classes", *places, *option_words(asked), "--out", asked.out)
         chosen = "" if asked.first is None else f"those with an ILSVRC number of at most {asked.first:,}"
         page = classes_page.render(study, effects, rows[0], again, most=asked.most, chosen=chosen)
         # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.

@@ -22,7 +22,7 @@ from sightline.reports.comparison_page import render, tables
 from sightline.reports.tables import csv_of, latex_of
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
-from sightline.runs.console import command_line, options_given, warn
+from sightline.runs.console import command_line, option_words, warn
 from sightline.runs.options import CompareOptions, changed
 from sightline.runs.sizes import parse_numbers, split_words
 from sightline.tokens.patchify import check_multiples
@@ -89,7 +89,7 @@ def compare(
     jobs = compare_jobs(asked, out, device=str(where))
     at_once = max(min(cores, len(jobs)), 1) if where.type == "cpu" else 1
     resolved = _checked(jobs, asked, where)
-    command = ("compare", *options_given(options), "--out", out)
+    command = ("compare", *option_words(options), "--out", out)
     way_on = (*command, *(("--device", device) if device != "cpu" else ()), "--resume")
     place = outputs.RunFolder(out, outputs.Inputs(), resume, overwrite, tuple(job.name for job in jobs))
     with place.claimed(warn) as lock, signals.resume_hint(command_line(*way_on)):

@@ -26,7 +26,7 @@ def command_line(*words: object, name: str = "sightline") -> str:
     return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
 
 
-def options_given(asked: Any) -> list[object]:
+def option_words(asked: Any) -> list[object]:
     """The words of a command line for what is not left as it is in a class of options, but for files and workers."""
     words: list[object] = []
     for one in fields(asked):

@@ -17,16 +17,16 @@ from sightline.distributed import machine, signals
 from sightline.errors import InputError, StorageError
 from sightline.evaluation import measure
 from sightline.evaluation.config import EvaluateConfig
+from sightline.evaluation.dense_predictions import clear_dense_predictions, write_dense_predictions
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import ENDING, StoredLogits, logits_name, read_logits, task_record, write_logits
-from sightline.evaluation.parts import WorkFolder, kept_beside
-from sightline.evaluation.predict import views_as_trained
-from sightline.evaluation.result_files import clear_results, write_results
-from sightline.evaluation.suite import map_classes, prepared_sets
+from sightline.evaluation.parts import WorkFolder, work_folder
+from sightline.evaluation.predict import training_views
+from sightline.evaluation.suite import map_classes, prepare_sets
 from sightline.evaluation.suites.base import EvalSet, OpenedSuite, open_suite
 from sightline.hub.load import checksum
 from sightline.io.atomic import storage_errors
-from sightline.io.run_files import ANSWERS, LOGITS, PICTURES, PREDICTIONS, RESULTS
+from sightline.io.run_files import DENSE_PREDICTIONS, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.results.predictions import read_predictions, update_predictions
 from sightline.results.rows import ResultRow, measured_on_more_images, read_rows, to_frame, update_rows
 from sightline.runs import outputs
@@ -110,7 +110,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
         print(f"not measured: {line}", file=sys.stderr)
     sets = _with_headers(run, asked, config, sets, progress)
     identity = run.identity if asked.out is None else replace(run.identity, weights=run.weights)
-    advance = progress.counter("testing", measure.planned_images(sets, model, config, run.side))
+    advance = progress.counter("testing", measure.count_images(sets, model, config, run.side))
 
     def about() -> dict[str, Any]:
         where, own = model.anchor.device, next((one.source for one in sets if not one.preparation), None)
@@ -130,10 +130,10 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
         }
 
     answers, pictures = list[Any](), dict[str, Any]()
-    with kept_beside(places.rows, model, about, ranks) as parts, signals.resume_hint("the same command"):
+    with work_folder(places.rows, model, about, ranks) as parts, signals.resume_hint("the same command"):
         keep = None
         if places.logits is not None:
-            names = measure.planned_logits(sets, model, config, identity)
+            names = measure.logits_names(sets, model, config, identity)
             keep = _keep_logits(places.logits, names, parts, overwrite=asked.overwrite)
         rows = measure.evaluate(
             model, sets, config, identity, advance=advance, answers=answers, pictures=pictures,
@@ -196,7 +196,7 @@ def _config(run: Run, asked: EvaluateOptions, source: Source | None) -> Evaluate
             sides = {max(round(run.side * factor / patch), 1) * patch for factor in _FACTORS}
             shown = (
                 *sorted(sides),
-                *sorted(views_as_trained(run.config.get("packing"), run.side, patch, source, splits[0])),
+                *sorted(training_views(run.config.get("packing"), run.side, patch, source, splits[0])),
             )
     return EvaluateConfig(
         shown,
@@ -222,7 +222,7 @@ def _data_sets(run: Run, asked: EvaluateOptions, config: EvaluateConfig, source:
     sources = in_frames(run.model.config, source, parse_frames(asked.frames))
     told = next((one for one in sources if one.sampling == source.sampling), sources[0])
     sets = [part for one in sources for part in measure.data_sets(one, run.data, config, run.side)]
-    return [part if part.source is told else replace(part, keeps_answers=False) for part in sets]
+    return [part if part.source is told else replace(part, keep_predictions=False) for part in sets]
 
 
 def _suite_sets(run: Run, asked: EvaluateOptions, suites: Sequence[tuple[str, OpenedSuite]]) -> list[EvalSet]:
@@ -237,7 +237,7 @@ def _suite_sets(run: Run, asked: EvaluateOptions, suites: Sequence[tuple[str, Op
                     f"--suite {spec}: its {part.data} has the name of one of {first}; measure them one after the other"
                 )
                 raise InputError(f"{said}, with an --out each", field="--suite", value=spec)
-        found += prepared_sets(
+        found += prepare_sets(
             model, map_classes(model, opened.parts, spec), asked.preparation or "model", views,
             images=asked.images, max_pixels=run.max_pixels,
         )  # fmt: skip
@@ -269,7 +269,7 @@ def _claim(run: Run, asked: EvaluateOptions, suites: Sequence[OpenedSuite], *, f
     home = outputs.home_of(run.path) if out is None else out
     said = None
     if on_data and (out is not None or run.data == run.config.get("data")):
-        said = home / (ANSWERS if files else PREDICTIONS)
+        said = home / (DENSE_PREDICTIONS if files else PREDICTIONS)
     logits = home / LOGITS if asked.logits else None
     for place, folder in ((home / RESULTS, False), (home / PICTURES, True), (said, files), (logits, True)):
         if place is not None and place.exists() and place.is_dir() != folder:
@@ -349,10 +349,10 @@ def _write(
     other = len(places.beside) < len(places.before)
     if other:
         _clear(places, [*places.beside, *(rows if places.logits is not None else ())])
-    if places.predictions is not None and places.predictions.name == ANSWERS:
+    if places.predictions is not None and places.predictions.name == DENSE_PREDICTIONS:
         assert source is not None
         stay = {(row.split, row.view, row.resolution) for row in rows if row.measurement in more}
-        write_results(
+        write_dense_predictions(
             places.predictions, source, [one for one in answers if (one.split, one.view, one.resolution) not in stay]
         )
     elif places.predictions is not None:
@@ -374,4 +374,4 @@ def _clear(places: _Places, rows: Sequence[ResultRow]) -> None:
                 file.unlink()
         if all(row.preparation for row in places.beside):
             (places.folder / PREDICTIONS).unlink(missing_ok=True)
-            clear_results(places.folder / ANSWERS)
+            clear_dense_predictions(places.folder / DENSE_PREDICTIONS)

@@ -54,11 +54,12 @@ def _mapping(_: object, tokens: Sequence[Token]) -> Any:
 
 
 def _recognised(_: object, tokens: Sequence[Token]) -> str:
-    from sightline.data.open import recognised
+    from sightline.data.open import recognise_layout
 
-    spec = recognised(tokens[0].value)
+    spec = recognise_layout(tokens[0].value)
     if spec != tokens[0].value:
-        print(f"{tokens[0].value}: recognised by its layout as {spec}", file=sys.stderr)
+        labels = " (no labels; folders DIR/train/CLASS would give them)" if spec.startswith("images:") else ""
+        print(f"{tokens[0].value}: recognised by its layout as {spec}{labels}", file=sys.stderr)
     return spec
 
 

@@ -82,16 +82,16 @@ def pack(
         "sequences": len(found.sequences),
         "tokens": found.tokens,
         "dropped_tokens": found.patches - found.tokens,
-        "tokens_an_image": found.tokens / found.images,
-        "median_tokens": statistics.median(lengths),
-        "longest": lengths[-1],
-        "images_a_sequence": found.images_a_sequence,
-        "most_images_a_sequence": max(images for _, images in found.sequences),
-        "unused": found.unused,
+        "mean_tokens_per_image": found.tokens / found.images,
+        "median_tokens_per_image": statistics.median(lengths),
+        "max_tokens_per_image": lengths[-1],
+        "mean_images_per_sequence": found.images_per_sequence,
+        "max_images_per_sequence": max(images for _, images in found.sequences),
+        "unused_share": found.unused,
         "padding_factor": found.padding_factor,
     }
     slots = [tokens for tokens, _ in found.sequences]
     for count in _FIXED:
-        name = f"padding_at_{count}_length{'s' if count > 1 else ''}"
+        name = f"padding_to_{count}_length{'s' if count > 1 else ''}"
         figures[name] = padding_share(slots, bucket_lengths(slots, count))
     return Packed(figures, lengths, source)

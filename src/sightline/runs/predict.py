@@ -23,7 +23,7 @@ from sightline.data.skip_policy import Unreadable
 from sightline.distributed import machine, signals
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, SightlineError, require_known
-from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.parts import work_folder
 from sightline.evaluation.predict_images import Predicted, Unpredicted, predict_images
 from sightline.hub.load import config_from_record, read_config_record
 from sightline.io.atomic import make_parent, write_file
@@ -232,7 +232,7 @@ def write_answers(
 
     codes: list[int] = []
     keys, sizes = [f"answers {start}" for start in starts], [min(size, len(images) - start) for start in starts]
-    with kept_beside(out, asked.model, about, ranks) as parts, signals.resume_hint("the same command"):
+    with work_folder(out, asked.model, about, ranks) as parts, signals.resume_hint("the same command"):
         todo = ranks.broadcast([number for number, key in enumerate(keys) if key not in parts])
         advance(sum(sizes) - sum(sizes[number] for number in todo))
         for first in range(0, len(todo), ranks.size):

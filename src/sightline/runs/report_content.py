@@ -19,7 +19,7 @@ from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RES
 from sightline.models import Model
 from sightline.reports import content
 from sightline.reports.results_tables import worst
-from sightline.reports.seen import loss_kind, seen_sizes
+from sightline.reports.seen import loss_kind, training_sizes
 from sightline.reports.words import capital, quantity, short
 from sightline.results.analysis import ANALYSIS, AnalysisRow
 from sightline.results.predictions import Prediction, as_written, read_predictions
@@ -82,7 +82,7 @@ def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
         loss=content.LossCurve(
             [line["images"] for line in log], [line["loss"] for line in log], loss_kind(config, model.num_classes)
         ),
-        seen=seen_sizes(config, model.config.patch_size),
+        seen=training_sizes(config, model.config.patch_size),
         validation=read_validation(folder),
         best_step=best_step(folder),
         kind=f"{model.config.architecture}, {model.config.embedder}",

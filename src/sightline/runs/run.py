@@ -222,7 +222,7 @@ def timm_model(name: str, opening: OpenOptions) -> Model:
     return import_weights(Timm.name, state, given).eval()
 
 
-def named_apart(runs: Iterable[Run]) -> None:
+def set_unique_names(runs: Iterable[Run]) -> None:
     """Give runs that are called alike the names by which they were opened."""
     runs = list(runs)
     names = [run.identity.run for run in runs]

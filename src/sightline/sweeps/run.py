@@ -17,7 +17,7 @@ from sightline.distributed import machine
 from sightline.errors import InputError, SightlineError, StoppedError, require_known
 from sightline.evaluation.measure import EvaluateConfig, check_sizes
 from sightline.io.atomic import write_out
-from sightline.io.config import build_config, check_value, dump_config, named_after
+from sightline.io.config import build_config, check_value, dump_config, errors_of_file
 from sightline.io.run_files import CELLS, CONFIG, SWEEP
 from sightline.io.yaml import dump_yaml, read_yaml
 from sightline.recipes.config import TrainingData, config_with_recipe
@@ -83,7 +83,7 @@ class Sweep:
 
     def training(self, cell: SweepCell, data: TrainingData) -> TrainConfig:
         """What a cell's training is asked for, checked; in a folder that it was begun in, what was begun."""
-        with named_after(self.file):
+        with errors_of_file(self.file):
             fields = training_fields(self.config, cell)
             recipe = check_value("base.recipe", fields.pop("recipe", None), str | None)
         began = self.folder(cell) / CONFIG
@@ -163,7 +163,7 @@ def sweep(
         # Its own data: what is left out of it is counted there.
         cell, folder, data = claim.cell, asked.folder(claim.cell), TrainingData(progress)
         config, test = asked.training(cell, data), asked.evaluate or False
-        with named_after(asked.words(cell)):
+        with errors_of_file(asked.words(cell)):
             source = data.open(config)
         setup = set_up(
             config, source, device=where, last=last_whole(folder, warn), test=test, file=asked.words(cell), warn=warn,
@@ -197,7 +197,7 @@ def _check(
         config = asked.training(cell, data)
         refuse(config)
         source = data.open(config)
-        with named_after(asked.words(cell)):
+        with errors_of_file(asked.words(cell)):
             if measured is not None:
                 require_known("evaluate.split", measured.split, source.splits)
             elif config.validation is None or "minival" not in source.splits:

@@ -108,7 +108,7 @@ class Classification(Task):
         return classification_loss(outputs, self.options.loss, self.options.label_smoothing, **targets), len(outputs)
 
     def tuning_loss(self, outputs: Tensor, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int]:
-        """The softmax cross entropy, whatever trained the model (decisions/weights)."""
+        """The softmax cross entropy, whatever trained the model (docs/explanation/decisions/weights.md)."""
         return classification_loss(outputs, "ce", 0.0, **targets), len(outputs)
 
     def split_outputs(self, outputs: Tensor, layout: TokenLayout) -> Sequence[Tensor]:

@@ -53,13 +53,26 @@ def check_same_config(saved: Mapping[str, Any], config: TrainConfig, path: Path)
     """
     for key, there, value in _differences(saved, json.loads(json.dumps(dataclasses.asdict(config)))):
         if key.partition(".")[0] not in _FREE_TO_CHANGE:
-            raise InputError(
-                f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
-                f"(expected the same configuration; train --data {config.data} --init-from {path} --out OTHER goes on "
-                "from its weights, --overwrite deletes it and starts anew)",
-                field=key,
-                value=value,
-            )
+            raise _other_config(path, config, key, there, value)
+
+
+def check_same_epochs(path: Path, epochs: float, config: TrainConfig) -> None:
+    """Refuse to go on from a checkpoint for another number of epochs; `config` has the images that they are."""
+    images, before = config.images, training_record(path)["config"]["images"]
+    if images and before and images != before:
+        # The folder of the run, whose checkpoints/STEP it is.
+        raise _other_config(path.parent.parent, config, "epochs", round(before * epochs / images, 3), epochs)
+
+
+def _other_config(path: Path, config: TrainConfig, key: str, there: object, value: object) -> InputError:
+    """The refusal of a run in `path` that was trained with another value of a key."""
+    return InputError(
+        f"--resume: {path} was trained with {key} {there!r}, not {value!r} "
+        f"(expected the same configuration; train --data {config.data} --init-from {path} --out OTHER goes on "
+        "from its weights, --overwrite deletes it and starts anew)",
+        field=key,
+        value=value,
+    )
 
 
 def _differences(saved: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

@@ -20,8 +20,8 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError
 from sightline.evaluation.drawn import write_pictures
 from sightline.evaluation.logits import StoredLogits
-from sightline.evaluation.measure import EvaluateConfig, RunInfo, default_image_count, evaluate, planned_images
-from sightline.evaluation.predict import views_as_trained
+from sightline.evaluation.measure import EvaluateConfig, RunInfo, count_images, default_image_count, evaluate
+from sightline.evaluation.predict import training_views
 from sightline.hub.load import checksum, load_model, read_config_record
 from sightline.io.config import Count, check_value, dump_config
 from sightline.io.run_files import BEST, PREDICTIONS, RESULTS, last_checkpoint, run_of_checkpoint
@@ -261,7 +261,7 @@ def measure_runs(
         on_tested: called with how many images of how many are tested.
         keep: as `evaluate`.
     """
-    done, total = 0, sum(planned_images(run.source, run.model, config, run.side) for run, config in wanted)
+    done, total = 0, sum(count_images(run.source, run.model, config, run.side) for run, config in wanted)
 
     def advance(count: int) -> None:
         nonlocal done
@@ -284,5 +284,5 @@ def _as_trained(config: TrainConfig, run: OpenedRun, split: str) -> EvaluateConf
     """A test at the size of the training; of a packed run at native aspect on images at their own aspect too."""
     assert config.resolution is not None
     source, patch = run.source, run.model.config.patch_size
-    own = views_as_trained(config.packing, config.resolution, patch, source, split)
+    own = training_views(config.packing, config.resolution, patch, source, split)
     return EvaluateConfig((config.resolution, *own[:1]), (split,), images=default_image_count(source))

@@ -23,7 +23,7 @@ from sightline.errors import InputError
 from sightline.evaluation.measure import EvaluateConfig
 from sightline.hub.fine_tune import derive_config, init_model_from
 from sightline.hub.load import checksum, load_model
-from sightline.io.config import build_config, named_after
+from sightline.io.config import build_config, errors_of_file
 from sightline.models import Model, ViTConfig, make_model, model_config
 from sightline.tasks.base import check_provided, task_class
 from sightline.tokens.grid import Grid
@@ -32,7 +32,7 @@ from sightline.training.clips import clip_view
 from sightline.training.config import DEFAULT_BATCH_SIZE, DEFAULT_LOSS, DEFAULT_MODEL, TrainConfig
 from sightline.training.log import unheard
 from sightline.training.plan import EpochPlan, as_trained_on, resolve_length, training_view, with_patch_sizes
-from sightline.training.resume_checks import check_same_data
+from sightline.training.resume_checks import check_same_data, check_same_epochs
 from sightline.training.validation import check_best
 
 
@@ -107,7 +107,7 @@ def set_up(
         InputError: the configuration does not fit the data, or the data is not what it was.
         UnreadableDataError: more images are unreadable than `skip_unreadable`.
     """
-    with named_after(file):
+    with errors_of_file(file):
         decided = resolve_config(config, source, device, last)
         _warn_of_memory(decided, source, device, processes, warn)
         model = build_model(decided, source)
@@ -120,7 +120,9 @@ def set_up(
         # What a change of the data means for the length is decided before that is counted.
         told = functools.partial(progress, "comparing files")
         decided = check_same_data(last, source, decided, accept_changed=accept_changed_data, warn=warn, progress=told)
-    decided = _with_length(decided, source)
+    epochs, decided = decided.epochs, _with_length(decided, source)
+    if last is not None and epochs is not None:
+        check_same_epochs(last, epochs, decided)
     _loaded.cache_clear()
     source = _as_clips(decided, model.config, source)
     return TrainSetup(dataclasses.replace(decided, init_from=config.init_from), source, last, model)

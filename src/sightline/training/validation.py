@@ -12,7 +12,7 @@ from sightline.data.sizes import View
 from sightline.data.source import Source
 from sightline.errors import UnreadableDataError, require_known
 from sightline.evaluation.measure import spread_indices
-from sightline.evaluation.predict import predict_split, views_as_trained
+from sightline.evaluation.predict import predict_split, training_views
 from sightline.io.config import is_finite_number
 from sightline.metrics.base import first_metric, metrics_of
 from sightline.models import Model
@@ -61,7 +61,7 @@ class Validation:
         length, most = source.length(split), config.validation.images
         self._indices = list(spread_indices(source, split, most if length is None else min(most, length)))
         patch = model.config.patch_size
-        own = views_as_trained(config.packing, config.resolution, patch, source, split)
+        own = training_views(config.packing, config.resolution, patch, source, split)
         self.view = (*own, config.resolution)[0]
         whole = isinstance(self.view, View)
         cells = self.view.patches if isinstance(self.view, View) else model.config.grid_of(self.view).cells

@@ -13,7 +13,7 @@ from sightline import plugins
 from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.evaluation import EvaluateConfig, evaluate
-from sightline.evaluation.measure import RunInfo, planned_images
+from sightline.evaluation.measure import RunInfo, count_images
 from tests.evaluation.models import tiny
 
 FILE = '''
@@ -68,8 +68,8 @@ def test_a_measure_is_asked_for_by_name_and_measured_at_each_size_and_knob():
     assert all(value == knob for value, knob in found.values())
     # Images shrunk to the training size are measured by their answers alone.
     assert {row.metric for row in rows if row.shrunk is not None}.isdisjoint({"knob_seen"})
-    assert sum(seen) == planned_images(source, model, config, 16)
-    assert planned_images(source, model, config, 16) - planned_images(source, model, without, 16) == 4 * 2 * 6
+    assert sum(seen) == count_images(source, model, config, 16)
+    assert count_images(source, model, config, 16) - count_images(source, model, without, 16) == 4 * 2 * 6
 
 
 def test_what_is_not_there_or_does_not_fit_is_refused_before_anything_is_measured():

@@ -15,10 +15,10 @@ from sightline.data.sizes import View
 from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError, NonFiniteError
 from sightline.evaluation import EvaluateConfig, evaluate, predict
-from sightline.evaluation.measure import RunInfo, planned_images, spread_indices
+from sightline.evaluation.measure import RunInfo, count_images, spread_indices
 from sightline.evaluation.measures import attacks, speed
 from sightline.evaluation.measures.attacks import FGSM, PGD, pixel_mask
-from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.parts import work_folder
 from sightline.models import Model
 from sightline.results.rows import ResultRow
 from sightline.tasks.classification import Classification
@@ -78,7 +78,7 @@ def test_rows_are_those_of_an_attack_written_out(link):
                 assert found["fgsm_top5", f"{side} px", loss, f"{epsilon}/255"] == pytest.approx(top5)
     row = next(row for row in rows if row.metric == "fgsm_top5")
     assert (row.unit, row.count, row.better, row.split, row.grid) == ("fraction", 12, "higher", "test", (4, 4))
-    assert sum(seen) == planned_images(
+    assert sum(seen) == count_images(
         open_source("digits"), model, EvaluateConfig((16, 20), images=12, measures=("fgsm",)), 16
     )
     assert all(one.grad is None and one.requires_grad for one in model.parameters())
@@ -182,7 +182,7 @@ def rows_of(ranks: Ranks, place, kill: int | None = None):
 
         attacks.AttackMeasure._part = after(kill, attacks.AttackMeasure._part)
     model = tiny("digits")
-    with kept_beside(place, model, dict, ranks) as parts:
+    with work_folder(place, model, dict, ranks) as parts:
         rows = measured(model, "digits", 16, images=7, measures=("fgsm", "pgd"), parts=parts)
         if ranks.is_main:
             parts.discard()

@@ -14,9 +14,9 @@ from sightline.data.open import open_source
 from sightline.data.sizes import View
 from sightline.distributed import machine
 from sightline.evaluation import EvaluateConfig, predict
-from sightline.evaluation.measure import planned_images
+from sightline.evaluation.measure import count_images
 from sightline.evaluation.measures import speed
-from sightline.evaluation.parts import kept_beside
+from sightline.evaluation.parts import work_folder
 from sightline.models import Model
 from sightline.models.flops import forward_flops
 from sightline.results.rows import ResultRow
@@ -67,9 +67,7 @@ def test_rows_are_those_of_a_known_clock(monkeypatch):
     clock(monkeypatch, 0.5, 0.25, 0.125, 1.0, 2.0)
     model, seen = tiny(), []
     rows = rows_of(model, "digits", 16, 20, images=5, shrink=False, advance=seen.append)
-    assert sum(seen) == planned_images(
-        open_source("digits"), model, EvaluateConfig((16, 20), images=5, shrink=False), 16
-    )
+    assert sum(seen) == count_images(open_source("digits"), model, EvaluateConfig((16, 20), images=5, shrink=False), 16)
     found = whole(rows)
     batch = [0.25, 0.125, 1.0, 2.0, 0.5, 0.25, 0.125, 1.0, 2.0]
     one = found["throughput", "16 px"]
@@ -152,7 +150,7 @@ def test_what_another_machine_measured_is_measured_again(tmp_path, monkeypatch):
 
     def latency(seconds: float) -> float:
         clock(monkeypatch, seconds)
-        with kept_beside(tmp_path / "rows", model, dict) as parts:
+        with work_folder(tmp_path / "rows", model, dict) as parts:
             return whole(rows_of(model, "digits", 16, images=2, parts=parts))["latency", "16 px"].value
 
     assert [latency(1.0), latency(2.0)] == [1000, 1000]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sightline.analysis.attention_blocks import AttentionBlock
 from sightline.analysis.measures.base import Measure, MeasuredQuantity
-from sightline.analysis.views import CENTRE, Place, cell_of, checked_place
+from sightline.analysis.views import CENTRE, Place, cell_of, check_place
 from sightline.data.batch import Batch
 from sightline.errors import InputError
 from sightline.io.config import Entries, check_value
@@ -58,7 +58,7 @@ class AttentionMaps(Measure):
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
         """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image; else InputError."""
         super().__init__(model)
-        self.query = checked_place("attention_maps: query", query)
+        self.query = check_place("attention_maps: query", query)
         self.grid: Grid | None = None
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, Tensor] = {}
@@ -139,7 +139,7 @@ class AttentionRollout(Measure):
         if queries is None:
             queries = (CENTRE, PREFIX) if model.num_prefix_tokens else (CENTRE,)
         check_value("attention_rollout: queries", queries, Entries)
-        self.chosen = [one if one == PREFIX else checked_place("attention_rollout: query", one) for one in queries]
+        self.chosen = [one if one == PREFIX else check_place("attention_rollout: query", one) for one in queries]
         if PREFIX in self.chosen and not model.num_prefix_tokens:
             raise InputError(
                 "attention_rollout: query 'prefix': the model has no prefix token (expected places (y, x))"

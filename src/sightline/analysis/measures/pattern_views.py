@@ -9,7 +9,7 @@ import numpy as np
 
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, refuse_larger
-from sightline.analysis.views import CENTRE, Place, bias_matrix, cell_of, checked_place, refuse_unbiased, visible_from
+from sightline.analysis.views import CENTRE, Place, bias_matrix, cell_of, check_place, require_bias, visible_from
 from sightline.models import Model
 from sightline.tokens.grid import Grid
 
@@ -44,11 +44,11 @@ class FieldsOfView(WeightMeasure):
     def __init__(self, model: Model, query: Place = CENTRE) -> None:
         """Args: query: where the patch that asks stands, (y, x) from 0 to 1 of the image; else InputError."""
         super().__init__(model)
-        self.query = checked_place("fields_of_view: query", query)
+        self.query = check_place("fields_of_view: query", query)
 
     @classmethod
     def check(cls, model: Model) -> None:
-        refuse_unbiased(cls.name, model)
+        require_bias(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
         refuse_larger(self.name, self.model, grid)
@@ -81,7 +81,7 @@ class BiasMatrices(WeightMeasure):
 
     @classmethod
     def check(cls, model: Model) -> None:
-        refuse_unbiased(cls.name, model)
+        require_bias(cls.name, model)
 
     def refuse_grid(self, grid: Grid) -> None:
         refuse_larger(self.name, self.model, grid, pairs=True)

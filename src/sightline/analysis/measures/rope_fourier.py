@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sightline.analysis.measures.base import MeasuredQuantity
 from sightline.analysis.of_weights import WeightMeasure, refuse_larger
-from sightline.analysis.views import CENTRE, Place, cell_of, checked_place
+from sightline.analysis.views import CENTRE, Place, cell_of, check_place
 from sightline.errors import InputError
 from sightline.models import Model
 from sightline.tokens.grid import Grid
@@ -58,7 +58,7 @@ class RopeFourier(WeightMeasure):
         super().__init__(model)
         if picture is not None and not (isinstance(picture, np.ndarray) and picture.dtype.kind in "buif"):
             raise InputError("rope_fourier: picture: expected an array of numbers, [rows, cols] of the grid")
-        self.query, self.picture = checked_place("rope_fourier: query", query), picture
+        self.query, self.picture = check_place("rope_fourier: query", query), picture
 
     @classmethod
     def check(cls, model: Model) -> None:
@@ -81,7 +81,7 @@ class RopeFourier(WeightMeasure):
         else:
             picture = self.picture.astype(np.float64)
         frequencies = np.stack([_frequencies(self.model, layer, grid) for layer in range(self.model.config.depth)])
-        kept = np.stack([kept_coefficients(of_layer, grid) for of_layer in frequencies])
+        kept = np.stack([fourier_coefficients(of_layer, grid) for of_layer in frequencies])
         spectrum, power = np.fft.fft2(picture), np.square(picture).sum()
         made = np.stack([np.fft.ifft2(spectrum * of_layer).real.astype(np.float32) for of_layer in kept])
         lost = np.square(made.astype(np.float64) - picture).sum((2, 3))
@@ -94,7 +94,7 @@ class RopeFourier(WeightMeasure):
         }
 
 
-def kept_coefficients(frequencies: np.ndarray, grid: Grid) -> np.ndarray:
+def fourier_coefficients(frequencies: np.ndarray, grid: Grid) -> np.ndarray:
     """Which coefficients of a grid's FFT are nearest to frequencies and their mirrors.
 
     Args:

@@ -37,7 +37,7 @@ def convert(
     from sightline.convert import import_weights
     from sightline.convert.verify import fingerprint
     from sightline.hub.load import write_model
-    from sightline.io.config import named_after
+    from sightline.io.config import errors_of_file
     from sightline.runs import outputs
 
     outputs.claim_checkpoint(dest, inputs=outputs.Inputs(files=[source, config, names]), overwrite=overwrite)
@@ -46,10 +46,10 @@ def convert(
         named = None if names is None else read_names(names)
         state, found = read_source(project, source, config, arguments or {})
         bars.move("converting", 1, 3)
-        with named_after(source):
+        with errors_of_file(source):
             model = import_weights(project, state, found)
         if named is not None:
-            with named_after(names):
+            with errors_of_file(names):
                 model.config = model.config.replace(class_names=named)
         bars.move("writing", 2, 3)
         # The outputs on fixed images, for `verify`.

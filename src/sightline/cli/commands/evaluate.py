@@ -27,7 +27,7 @@ def evaluate(
     from sightline.cli.show import print_by_data
     from sightline.distributed import machine
     from sightline.distributed.ranks import init_ranks
-    from sightline.reports.seen import seen_sizes
+    from sightline.reports.seen import training_sizes
     from sightline.results.rows import dump_rows
     from sightline.runs import Run
     from sightline.runs.evaluate import refuse_options
@@ -43,7 +43,7 @@ def evaluate(
     if json:
         print(dump_rows(found.rows), end="")
         return
-    seen = {found.rows[0].run: seen_sizes(run.config, run.model.config.patch_size)} if run.config else None
+    seen = {found.rows[0].run: training_sizes(run.config, run.model.config.patch_size)} if run.config else None
     print_by_data(found.rows, seen)
     print(f"rows: {found.path}")
     if found.predictions is not None and found.predictions.exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 from cyclopts import App
 
 from sightline.runs.options import Data, JsonObject, MaxPixels, PackOptions, SkipUnreadable
+from sightline.runs.sizes import parse_range
 
 pack = App(name="pack", help="Images of every size in sequences without padding.")
 
@@ -44,17 +45,36 @@ def stats(
     print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in found.figures.items()])
     print("\ntokens of an image, and how many images have so many")
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(found.lengths)])
-    source = found.source
-    if isinstance(source, FileSource) and supports(next_step.PACKED, data) and "train" in source.splits:
-        out = next_step.free(Path("runs") / f"{source.root.resolve().name}{next_step.PACKED_ENDING}")
-        next_step.say_next(*next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=next_step.PACKED))
-    elif data.startswith("scenes"):
-        next_step.say_next("train", "--recipe", "navit_scenes", "--data", data)
-    elif data == "digits":
-        next_step.say_next("train", "--data", data, "--packing.tokens", options.sequence_length)
+    source, recipe = found.source, next_step.PACKED
+    if data == "digits" or not supports(recipe, data):
+        recipe = "navit_scenes" if supports("navit_scenes", data) else None
+    if (recipe or data == "digits") and "train" in source.splits:
+        name = source.root.resolve().name if isinstance(source, FileSource) else data.replace(":", "_")
+        out = next_step.free(Path("runs") / f"{name}{next_step.PACKED_ENDING}")
+        words = next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=recipe)
+        next_step.say_next(*words, *_to_train(options, always=() if recipe else ("sequence_length",)))
+
+
+_TRAIN_OPTIONS = {
+    "sequence_length": "--packing.tokens", "packing": "--packing.algorithm", "most_images": "--packing.most-images",
+    "measure": "--packing.measure", "distribution": "--packing.distribution", "seed": "--seed",
+}  # fmt: skip
+
+
+def _to_train(options: PackOptions, always: tuple[str, ...]) -> list[object]:
+    """What of the options `sightline train` has too, as its words: what was changed, and `always`."""
+    words, usual = list[object](), PackOptions()
+    for name, option in _TRAIN_OPTIONS.items():
+        if name in always or getattr(options, name) != getattr(usual, name):
+            words += [option, getattr(options, name)]
+    if options.resolutions != usual.resolutions:
+        words += ["--packing.resolutions", str(list(parse_range(options.resolutions)))]
+    if options.drop is not None:
+        words += ["--packing.drop", "constant", "--packing.drop-options.drop", options.drop]
+    return words
 
 
 def _shown(name: str, value: float) -> str:
-    if name == "unused" or name.startswith("padding_at"):
+    if name == "unused_share" or name.startswith("padding_to"):
         return f"{100 * value:.2f} %"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

@@ -53,4 +53,4 @@ def scenes(
     outputs.claim_file(out, overwrite=overwrite)
     write_picture(out, contact_sheet(source, split, sizes, columns=columns, rows=rows, seed=seed))
     print(f"{out}: {columns * rows} scenes at each of {len(sizes)} sizes")
-    next_step.say_next("train", "--data", f"scenes:{task}")
+    next_step.say_next("train", "--data", f"scenes:{task}", "--out", next_step.free(Path("runs") / f"scenes_{task}"))

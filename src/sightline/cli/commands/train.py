@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.cli.options import given_settings, settings_class
+from sightline.cli.options import command_line_settings, settings_class
 from sightline.runs.options import AnyData, Device, Json, Threads
 from sightline.training.config import TrainConfig
 
@@ -80,8 +80,8 @@ def train(
     from sightline.training import train as train_run
     from sightline.training.tracking import check_trackers
 
-    given = given_settings() | ({} if data is None else {"data": data})
-    asked, folder, opened = run_config.asked_training(given, how)
+    given = command_line_settings() | ({} if data is None else {"data": data})
+    asked, folder, opened = run_config.training_request(given, how)
     machine.set_threads(how.threads)
     with init_ranks(how.device) as ranks, progress.Bars() as bars:
         opened.progress = bars.move

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from sightline.data.folders import SPLITS, files_by_split, split_called, splits_among, synonyms_beside
+from sightline.data.folders import SPLITS, files_by_split, split_by_name, splits_among, synonyms_beside
 from sightline.data.image_file import ByteRange, EncodedImage, check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
@@ -188,7 +188,7 @@ def _load(place: str, config: str | None) -> Any:
 def _by_split(place: str, tables: Any) -> tuple[dict[str, Any], tuple[Unreadable, ...]]:
     """Split -> its table, rows in the order in which they are stored; and what is no split."""
     if not isinstance(tables, Mapping):
-        tables = {split_called(str(getattr(tables, "split", None))) or "test": tables}
+        tables = {split_by_name(str(getattr(tables, "split", None))) or "test": tables}
     beside = synonyms_beside(tables)
     named = splits_among((name for name in map(str, tables) if name not in beside), f"hf:{place}")
     if any(not hasattr(table, "data") for table in tables.values()):

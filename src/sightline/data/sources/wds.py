@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sightline.data.folders import files_by_split, folders_in, split_called, split_in
+from sightline.data.folders import files_by_split, folders_in, split_by_name, split_in
 from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import natural_key
 from sightline.data.labelled import MOST_CLASSES, ClassificationFiles, class_part, understood
@@ -51,7 +51,7 @@ class WebDataset(ClassificationFiles):
         # A name of no file; other options see other things in the same shards.
         self.remembered_as = Path(os.path.abspath(root)) / f":wds:{argument}"
         inside = dict.fromkeys(map(os.path.dirname, glob.glob(os.path.join(glob.escape(place), "*", "*.tar"))))
-        others = (folder for folder in inside if split_called(os.path.basename(folder)) is None)
+        others = (folder for folder in inside if split_by_name(os.path.basename(folder)) is None)
         self.skipped = tuple(Unreadable(folder, "not a split") for folder in others)
         split_of = {path: split for split, own in files_by_split(paths, "test").items() for path in own}
         found = index_shards(list(split_of), self.remembered_as / "samples", **options, progress=progress)
@@ -103,7 +103,7 @@ class WebDataset(ClassificationFiles):
 def _find(shards: str) -> list[str]:
     """The archives that are meant, in natural order."""
     if os.path.isdir(shards):
-        inside = [os.path.join(shards, name) for name in folders_in(shards) if split_called(name)]
+        inside = [os.path.join(shards, name) for name in folders_in(shards) if split_by_name(name)]
         files = [entry.path for folder in (shards, *inside) for entry in os.scandir(folder)]
         # A compressed one is said to be none.
         found = [path for path in files if re.search(r"\.(tar|t(ar\.)?(gz|bz2|xz|zst|lz4))$", path)]
@@ -140,4 +140,4 @@ def _root(shards: str, found: list[str]) -> Path:
     if os.path.isdir(shards):
         return Path(shards)
     root = Path(os.path.commonpath({os.path.dirname(path) or os.curdir for path in found}))
-    return root.parent if split_called(root.name) else root
+    return root.parent if split_by_name(root.name) else root

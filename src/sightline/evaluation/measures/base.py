@@ -130,7 +130,7 @@ def measure_class(name: str) -> type[ModelMeasure]:
     return registry.find(ModelMeasure, __package__ or "", "measure", name)
 
 
-def checked_measures(
+def check_measures(
     names: Sequence[str], model: Model, task: Task, source: Source, splits: Sequence[str]
 ) -> list[ModelMeasure]:
     """Measures by name, each fit for a model and its data.

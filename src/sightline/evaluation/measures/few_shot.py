@@ -5,7 +5,7 @@ that are learned from (each by itself, not rotated), a column of 100 stands for 
 back, targets are -1 and 1, and one eigendecomposition, of the smaller of the two Gram matrices, serves every strength.
 That code takes 2**10 for all; here the strength is chosen of 40, by the squared error on images that are held out: by
 it few images tell strengths apart that give as many right answers, and no image is scored 40 times
-(decisions/few-shot). It draws images three times, here they are drawn once.
+(docs/explanation/decisions/few-shot.md). It draws images three times, here they are drawn once.
 """
 
 from __future__ import annotations

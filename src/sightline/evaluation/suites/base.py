@@ -44,7 +44,7 @@ class EvalSet:
         views: how they are shown: square sides in pixels, and views of images at their own aspect.
         images: at most so many are measured, spread over the split; as the configuration says unless given.
         asked: whether it is to be measured, and not for what is fitted on it alone.
-        keeps_answers: what is said of each image is kept, and of some drawn.
+        keep_predictions: what is said of each image is kept, and of some drawn.
         content: tells the images of a suite, as `digest`, so that what is finished of others holds.
     """
 
@@ -59,7 +59,7 @@ class EvalSet:
     views: tuple[int | View, ...] = ()
     images: int | None = None
     asked: bool = True
-    keeps_answers: bool = False
+    keep_predictions: bool = False
     content: str = ""
 
     def limited(self, count: int) -> EvalSet:

@@ -24,12 +24,12 @@ _COLUMNS = ("split", "view", "resolution", "index", "name", "labels")
 _LONGEST = 100
 # An index PNG, and what a writer that was killed left of one.
 _MAP = re.compile(r"\d{6,} .*\.png|\..*\.png\.writing-.*", re.DOTALL)
-# A `Result.way`.
+# A `DensePrediction.way`.
 _WAY = re.compile(r".+_(\d+px|\d+x\d+|native|(max|tokens)_\d+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Result:
+class DensePrediction:
     """What was said of one image; `split`, `view`, `resolution`, `index` and `name` are as in `Prediction`.
 
     Attributes:
@@ -50,14 +50,14 @@ class Result:
         return f"{self.split}_{shown}"
 
 
-def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: Any) -> Prediction | Result:
+def answer_of(shown: tuple[str, str, int | None], index: int, name: str, said: Any) -> Prediction | DensePrediction:
     """A line of `predictions.csv`, or of a file of results; `shown` are split, view and resolution."""
     if isinstance(said, PredictionRecord):
         return Prediction(*shown, index, name, **vars(said))
-    return Result(*shown, index, name, said)
+    return DensePrediction(*shown, index, name, said)
 
 
-def write_results(folder: Path, source: Source, results: Sequence[Result]) -> None:
+def write_dense_predictions(folder: Path, source: Source, results: Sequence[DensePrediction]) -> None:
     """Write what was said of each split, shown in one way: of boxes COCO's results, `test_16px.json`; of maps index
     PNGs in `test_16px/` beside a CSV with a line an image. PNGs of an earlier time are deleted.
 
@@ -86,8 +86,8 @@ def write_results(folder: Path, source: Source, results: Sequence[Result]) -> No
                 old.unlink()
 
 
-def clear_results(folder: Path) -> None:
-    """Delete what `write_results` wrote into a folder, and folders that are empty then; the rest stays."""
+def clear_dense_predictions(folder: Path) -> None:
+    """Delete what `write_dense_predictions` wrote into a folder, and folders that are empty then; the rest stays."""
     for file in [*folder.glob("*.json"), *folder.glob("*.csv"), *folder.glob("*/*.png")]:
         picture = file.suffix == ".png"
         if _WAY.fullmatch(file.parent.name if picture else file.stem) and (not picture or _MAP.fullmatch(file.name)):
@@ -97,7 +97,7 @@ def clear_results(folder: Path) -> None:
             one.rmdir()
 
 
-def _as_coco(source: Source, results: Sequence[Result]) -> list[dict[str, Any]]:
+def _as_coco(source: Source, results: Sequence[DensePrediction]) -> list[dict[str, Any]]:
     """Images and categories by the ids of the data's own file, where it has one; else by index, and from 1."""
     own = source if isinstance(source, DetectionFiles) else None
     found = []
