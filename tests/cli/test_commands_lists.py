@@ -67,7 +67,6 @@ def test_a_sheet_of_scenes(task, cli, tmp_path):
         (["--out", "a.png", "--resolutions", "32x"], ["32x"]),
         (["--out", "a.png", "--resolutions", "0"], ["0"]),
         (["--out", "a.png", "--columns", "0"], ["--columns 0"]),
-        (["--out", "a.png", "--columns", "-1"], ["--columns -1"]),
         (["--out", "a.png", "--rows", "0"], ["--rows 0"]),
         (["--out", "a.png", "--rows", "1.5"], ["--rows", "int"]),
         (["--out", "a.png", "--seed", "-1"], ["--seed -1"]),
@@ -78,24 +77,3 @@ def test_what_is_refused(words, says, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused("scenes", *words, says=says)
     assert tree(tmp_path) == {}
-
-
-@pytest.mark.slow
-def test_no_word_of_a_list_is_broken(cli, monkeypatch, refused):
-    """At 80 columns, at 120 and where nothing fits beside another column."""
-    for width in (24, 80, 120):
-        monkeypatch.setenv("COLUMNS", str(width))
-        for verb in (["encodings"], ["models"], ["encodings", "lookhere_90"]):
-            code, out, _ = cli(*verb)
-            assert code == 0
-            wide = cli(*verb, "--json")[1]
-            for row in map(json.loads, wide.splitlines()):
-                assert str(row.get("encoding") or row.get("model")) in out
-        (row,) = map(json.loads, cli("encodings", "lookhere_90", "--json")[1].splitlines())
-        said = cli("encodings", "lookhere_90")[1].split()
-        assert all(word in said for word in row["on a new grid"].split())
-    monkeypatch.setenv("COLUMNS", "80")
-    listed = cli("encodings", "--json")[1].splitlines()
-    # A line each, and seven of a heading, a rule and what is said below.
-    assert len(cli("encodings")[1].splitlines()) <= len(listed) + 7
-    refused("encodings", "lookhere_9", says=["lookhere_9", "did you mean"])

@@ -1,4 +1,4 @@
-"""Tables as a browser lays them out: heads break between words alone, and a wide screen shows every column."""
+"""Tables as a browser lays them out: a wide screen shows every column, and a phone has room for numbers."""
 
 from __future__ import annotations
 
@@ -15,26 +15,6 @@ NAMES = (
 )  # fmt: skip
 LONG = ("lookhere_90", "a_name_of_a_run_that_is_wider_than_the_whole_of_a_phone's_screen")
 WIDE, PHONE = {"width": 1400, "height": 900}, {"width": 375, "height": 800}
-# Of each word in a head of a table, whatever elements it is cut into, the heights of its letters.
-BROKEN = """() => [...document.querySelectorAll("th")].flatMap((head) => {
-    const letters = [], texts = document.createTreeWalker(head, NodeFilter.SHOW_TEXT);
-    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-        const small = text.parentElement.closest("small");
-        for (let at = 0; at < text.data.length; at++) letters.push([text, at, small]);
-    }
-    const words = [[]];
-    letters.forEach(([text, at, small], place) => {
-        const ends = / |\\n/.test(text.data[at]);
-        if (ends || (place && letters[place - 1][2] !== small)) words.push([]);
-        if (!ends) words.at(-1).push([text, at]);
-    });
-    return words.filter((word) => new Set(word.map(([text, at]) => {
-        const range = document.createRange();
-        range.setStart(text, at);
-        range.setEnd(text, at + 1);
-        return Math.round(range.getBoundingClientRect().top);
-    })).size > 1).map((word) => word.map(([text, at]) => text.data[at]).join(""));
-})"""
 CUT = """() => [...document.querySelectorAll(".scroll")].filter((frame) => {
     const box = frame.getBoundingClientRect();
     return frame.scrollWidth > frame.clientWidth || box.left < 0 || box.right > innerWidth;
@@ -80,11 +60,6 @@ def asked(browser, pages):
         return said
 
     return ask
-
-
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_heads_break_between_words_alone(asked, size):
-    assert asked(BROKEN, size) == [[], [], []]
 
 
 def test_no_column_is_cut_on_a_wide_screen(asked):
