@@ -21,23 +21,18 @@ def demo(
 ) -> None:
     """Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.
 
-        Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
+    Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
 
-        Args:
-            task: classification (the text above) or segmentation: 12,800 scenes at 32 px, tested up to 108 px and on
-                wider scenes with objects of the same size; writes search.html too.
-            out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
-            seed: Another seed is another run: other first weights and other training scenes.
-    <<<<<<< HEAD
-            quick: A first curve in one to a few minutes: 8,960 scenes, two layers for four, smaller tests, no knob
-                tuned. Of segmentation too few scenes to learn from: to see that everything works.
-    =======
-            quick: A first curve in one to a few minutes: 8,960 scenes, two layers instead of four, smaller tests, no
-                knob tuned. Of segmentation too few scenes to learn from: to see that everything works.
-    >>>>>>> main
-            resume: Continue a demonstration that was stopped; what is done is not done again.
-            overwrite: Delete what is in --out first.
-            device: cpu, auto, cuda, mps.
+    Args:
+        task: classification (the text above) or segmentation: 12,800 scenes at 32 px, tested up to 108 px and on
+            wider scenes with objects of the same size; writes search.html too.
+        out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
+        seed: Another seed is another run: other first weights and other training scenes.
+        quick: A first curve in one to a few minutes: 8,960 scenes, two layers instead of four, smaller tests, no
+            knob tuned. Of segmentation too few scenes to learn from: to see that everything works.
+        resume: Continue a demonstration that was stopped; what is done is not done again.
+        overwrite: Delete what is in --out first.
+        device: cpu, auto, cuda, mps.
     """
     from sightline.cli import next_step, progress
     from sightline.io.run_files import PAGE, RESULTS
