@@ -118,7 +118,7 @@ def crop_table(table: Tensor, frame: Grid, grid: Grid) -> Tensor:
 def covering(grids: Iterable[Grid]) -> Grid:
     """A grid whose table of displacements holds those of all these in its middle, the same one for neighbours."""
     most = [max(sides) for sides in zip(*grids, strict=True)]
-    steps = [_COVER_FRAMES] * (len(most) - 2) + [_COVER_STEP] * 2
+    steps = ([_COVER_FRAMES] * (len(most) - 2) + [_COVER_STEP] * 2)[-len(most) :]
     return Grid(*(-(-side // step) * step for side, step in zip(most, steps, strict=True)))
 
 

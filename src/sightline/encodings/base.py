@@ -342,9 +342,9 @@ class RotaryEncoding(PositionEncoding):
     def axis_pairs(self) -> tuple[int, ...]:
         """How many channel pairs of a head turn with each axis where nothing is said: a share alike, and time has what
         is left over. An InputError where a head has too few channels."""
-        head_dim = self.shape.head_dim
-        if len(self.shape.train_grid) == 2:
-            shares, expected = (head_dim // 4,) * 2, "a multiple of 4"
+        head_dim, axes = self.shape.head_dim, len(self.shape.train_grid)
+        if axes < 3:
+            shares, expected = (head_dim // (2 * axes),) * axes, f"a multiple of {2 * axes}"
         else:
             third = head_dim // 6
             shares, expected = (head_dim // 2 - 2 * third, third, third), "even for clips, and 6 or more"

@@ -23,8 +23,8 @@ from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
 from sightline.io.config import build_config
-from sightline.io.read import RECORD, read_bytes, read_json
-from sightline.io.run_files import CHECKSUMS, MODEL, TRAINING, WEIGHTS, last_checkpoint
+from sightline.io.read import RECORD, read_bytes, read_json, read_text
+from sightline.io.run_files import CHECKSUMS, MODEL, TOKENIZER, TRAINING, WEIGHTS, last_checkpoint
 from sightline.io.tensors import check_state, load_tensors, read_declared
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.init import skip_init
@@ -72,8 +72,19 @@ def write_model(model: nn.Module, path: str | Path, training: Mapping[str, Any] 
     weights = {
         name: value.float() if value.is_floating_point() else value for name, value in model_tensors(model).items()
     }
-    record = json.dumps(config_record(model, training, **beside), indent=2) + "\n"
-    write_checkpoint(path, {MODEL: record.encode()}, weights)
+    write_checkpoint(path, model_files(config_record(model, training, **beside)), weights)
+
+
+def model_files(record: Mapping[str, Any]) -> dict[str, bytes]:
+    """The files of a model's folder beside its weights, of what `config_record` gives."""
+    text = record["head"]["head_options"].get("text", {})
+    files = {MODEL: record}
+    if content := text.get("tokenizer"):
+        # A file of its own, as other tools read it.
+        options = {**record["head"]["head_options"], "text": {**text, "tokenizer": ""}}
+        files = {MODEL: {**record, "head": {**record["head"], "head_options": options}}}
+    written = {name: (json.dumps(one, indent=2) + "\n").encode() for name, one in files.items()}
+    return written | ({TOKENIZER: content.encode()} if content else {})
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -149,6 +160,8 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Path]]:
     whole = isinstance(record, dict) and all(isinstance(record.get(part), dict) for part in ("architecture", *_PARTS))
     if not whole or record.get("format") != FORMAT or "score_link" not in record:
         raise InputError(f"{file}: is not the configuration of a model (expected format {FORMAT}, with its score_link)")
+    if TOKENIZER in files and isinstance(text := record["head"].get("head_options", {}).get("text"), dict):
+        text["tokenizer"] = read_text(files[TOKENIZER], 8 * RECORD, "a tokenizer")
     training = record.setdefault("training", {})
     if not isinstance(training, dict) or not isinstance(training.get("config", {}), dict):
         said = "training or training.config is not a group of keys"
@@ -238,7 +251,7 @@ def resolve_source(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = [WEIGHTS, MODEL, CHECKSUMS]
+        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER]
         found = Path(fetch(allow_patterns=files))
         if not (found / WEIGHTS).exists():
             # An older repository of timm's has its weights as a torch file alone, read without running anything.

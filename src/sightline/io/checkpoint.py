@@ -26,7 +26,7 @@ from sightline.distributed.ranks import SINGLE_RANK, Ranks
 from sightline.errors import InputError, StorageError
 from sightline.io.atomic import fsync, replace_folder, storage_errors
 from sightline.io.read import RECORD, check_file, parse_json, read_bytes, similar_file_hint
-from sightline.io.run_files import CHECKSUMS, TRAINING, WEIGHTS
+from sightline.io.run_files import CHECKSUMS, TOKENIZER, TRAINING, WEIGHTS
 from sightline.io.tensors import save_tensors
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ def verify_checkpoint(path: str | Path) -> dict[str, Path]:
         if not file.exists():
             raise InputError(f"{file}: is missing from the checkpoint")
         found = check_file(file)
-        if file.suffix == ".json" and found > RECORD:
-            raise InputError(f"{file}: is larger than {RECORD} bytes, expected a record in JSON")
+        most = RECORD * (8 if name == TOKENIZER else 1)
+        if file.suffix == ".json" and found > most:
+            raise InputError(f"{file}: is larger than {most} bytes, expected a record in JSON")
         if found < size:
             raise InputError(f"{file}: is truncated ({found} of {size} bytes)")
         try:

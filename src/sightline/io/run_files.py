@@ -54,6 +54,8 @@ _STEP = re.compile(r"step-\d{8,}")
 WEIGHTS = "model.safetensors"
 MODEL = "config.json"
 CHECKSUMS = "checksums.json"
+TOKENIZER = "tokenizer.json"
+"""Of a model that reads texts."""
 TRAINING = "training"
 """The folder of what the next step of a training needs, beside the model in the checkpoint of a run."""
 LISTING = "data.listing"

@@ -11,7 +11,7 @@ from pydantic import Field
 from sightline.errors import InputError
 from sightline.io.config import Fraction, NonNegative, Number, Positive, build_config, config_dataclass
 from sightline.models.embedder import embedder_class
-from sightline.models.head import CLASSIFIERS, ScoreLink, head_class
+from sightline.models.head import POOLED_HEADS, ScoreLink, head_class
 from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import Fit, Patchifier, check_multiples
 
@@ -77,8 +77,10 @@ class ViTConfig:
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
         dropout: rate at which channels are set to zero in training after every dense layer of a block but q, k and v,
             and after the positions (ViT appendix B.1).
-        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); or a `TokenHead` by its name.
-        head_options: configuration of a `TokenHead`.
+        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); `cosine` to a vector of each class,
+            after a projection to `head_hidden` where that is given; `contrastive` beside a text tower; or a
+            `TokenHead` by its name.
+        head_options: configuration of a `TokenHead`, or of `contrastive`.
         task: what the head was made for, as a file of `tasks/` is called.
         head_std: deviation of the last layer's weights before training; 0 begins with 0 (ViT's fine-tuning, LookHere).
         head_bias: logit of every class before training, None for 0, or False for a head without a bias.
@@ -247,8 +249,8 @@ class ViTConfig:
 
     @property
     def has_classifier(self) -> bool:
-        """The head is a classifier of the pooled vector."""
-        return self.head in CLASSIFIERS
+        """The head is one of the pooled vector, as classifiers are."""
+        return self.head in POOLED_HEADS
 
     @property
     def has_probe(self) -> bool:

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 import torch
 
 from sightline.encodings.create import create_encoding
+from sightline.io.config import build_config
 from sightline.models import ViTConfig
+from sightline.models.contrastive import ContrastiveOptions, text_tower_flops
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
 from sightline.models.stage import StageSpec
@@ -63,8 +65,12 @@ def _of_image(config: ViTConfig) -> tuple[int, int]:
     # What a head of all tokens computes is its own.
     if not config.has_classifier:
         return 0, 0
-    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else 0
+    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else config.head_hidden or 0
     made = config.dim * (hidden or config.num_classes) + hidden * config.num_classes if config.num_classes else 0
+    if config.head == "contrastive":
+        # With a text of full length beside each image.
+        options = build_config(ContrastiveOptions, config.head_options, "head contrastive")
+        made = config.dim * options.embed_dim * options.image_proj + text_tower_flops(options)
     if not config.has_probe:
         return made, 0
     # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.

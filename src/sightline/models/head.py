@@ -16,7 +16,9 @@ from sightline.tokens.layout import TokenLayout
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig
 
-CLASSIFIERS = ("linear", "mlp")
+CLASSIFIERS = ("linear", "mlp", "cosine")
+POOLED_HEADS = (*CLASSIFIERS, "contrastive")
+"""Heads of the pooled vector; all others take all tokens."""
 ScoreLink = Literal["softmax", "sigmoid"]
 
 
@@ -94,7 +96,7 @@ def head_class(name: str) -> type[TokenHead]:
         InputError: there is none, and no classifier is called so; names those that there are.
     """
     found = head_classes()
-    require_known("head", name, (*CLASSIFIERS, *found))
+    require_known("head", name, (*POOLED_HEADS, *found))
     if name not in found:
         raise InputError(f"head {name}: is of the pooled vector (expected a head of all tokens: {', '.join(found)})")
     return found[name]
@@ -114,6 +116,10 @@ def head_settings(config: ViTConfig) -> dict[str, Any]:
 
 def make_head(config: ViTConfig) -> nn.Module:
     """The head that a configuration names: of all tokens, or of the pooled vector; the identity for no classes."""
+    if config.head == "contrastive":
+        from sightline.models.contrastive import ContrastiveHead
+
+        return ContrastiveHead(config)
     if config.head not in CLASSIFIERS:
         kind = head_class(config.head)
         if kind.axes not in (None, given := len(config.train_grid)):
@@ -122,9 +128,15 @@ def make_head(config: ViTConfig) -> nn.Module:
     if config.num_classes == 0:
         return nn.Identity()
     dim, bias = config.dim, config.head_bias is not False
-    mlp = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias) if config.head == "mlp" else None
-    last = nn.Linear(dim, config.num_classes, bias=bias) if mlp is None else mlp.fc2
-    for layer in [last] if mlp is None else [mlp.fc1, last]:
+    inner: Any = None
+    if config.head == "mlp":
+        inner = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
+    elif config.head == "cosine":
+        from sightline.models.contrastive import CosineHead
+
+        inner = CosineHead(dim, config.head_hidden, config.num_classes, bias=bias)
+    last = nn.Linear(dim, config.num_classes, bias=bias) if inner is None else inner.fc2
+    for layer in [last] if inner is None else [one for one in inner.modules() if isinstance(one, nn.Linear)]:
         nn.init.trunc_normal_(layer.weight, std=0.02)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
@@ -132,4 +144,4 @@ def make_head(config: ViTConfig) -> nn.Module:
         last.weight.mul_(config.head_std / 0.02)
     if bias and config.head_bias is not None:
         nn.init.constant_(last.bias, config.head_bias)
-    return mlp or last
+    return inner or last

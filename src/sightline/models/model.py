@@ -121,8 +121,9 @@ class Model(nn.Module):
 
     # One path: images become rows and a layout, and these become everything else.
 
-    def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
+    def forward(self, images: Images, layout: TokenLayout | None = None, texts: Any = None) -> Any:
         """What the head gives; of a classifier, logits [images, num_classes]. With `layout`, `images` are flat rows.
+        With `texts`, as `encode_text` takes them, a pair of tensors: the vectors of images and those of texts.
 
         A list gives its images' logits in its order; an image gives the same logits in a list, a batch or a pack.
         """
@@ -137,7 +138,24 @@ class Model(nn.Module):
                 rows, layout = self.in_attention_order(rows, layout)
         if isinstance(self.head, TokenHead):
             return self.head.predict(self, rows, layout)
-        return self.head(self.pool(self.encode(rows, layout), self.encoded_layout(layout)))
+        outputs = self.head(self.pool(self.encode(rows, layout), self.encoded_layout(layout)))
+        return outputs if texts is None else (outputs, self.encode_text(texts))
+
+    def encode_text(self, texts: Any) -> Tensor:
+        """Texts to unit vectors, which stand in one space with those that `model(images)` gives.
+
+        Args:
+            texts: a list of texts; or token ids, int64 [texts, tokens] or a list for each.
+
+        Returns:
+            [texts, embed_dim], float32 at least.
+
+        Raises:
+            InputError: the model has no text tower, or no tokenizer.
+        """
+        if not hasattr(self.head, "encode_text"):
+            raise InputError(f"head {self.config.head}: reads no texts (expected a model with head contrastive)")
+        return self.head.encode_text(texts)
 
     @property
     def image_rows(self) -> ImagePatchifier:
@@ -303,6 +321,8 @@ class Model(nn.Module):
         """Parameters that weight decay leaves alone: tokens (classes of Segmenter), the probe, and the encoding's."""
         tokens = {"cls_token", "reg_token", "attn_pool.latent", "head.cls_emb"}
         own = {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
+        if hasattr(self.head, "no_weight_decay"):
+            own |= {f"head.{name}" for name in self.head.no_weight_decay()}
         return own | {name for name, _ in self.named_parameters() if name in tokens}
 
 

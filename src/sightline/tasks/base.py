@@ -19,6 +19,7 @@ from sightline import registry
 from sightline.data.batch import Batch, normalize
 from sightline.data.source import Example, Source
 from sightline.data.targets import Crop
+from sightline.distributed.ranks import Ranks
 from sightline.errors import InputError
 from sightline.io.config import Depends, build_config, require_effect
 from sightline.models import Model, ViTConfig
@@ -45,6 +46,7 @@ class Task(ABC):
         name: as it is configured.
         needs: what a source must provide, as `Source.provides`.
         mixes: its targets can be mixed.
+        joint: its loss is of all images of a step together (`joint_loss`).
         primary: name of the metric by whose first row runs are compared and the best checkpoint is chosen.
         tuned_by: what `tuning_loss` is, in words.
         Options: a `config_dataclass` of its configuration.
@@ -55,6 +57,7 @@ class Task(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("label",)
     mixes: ClassVar[bool] = False
+    joint: ClassVar[bool] = False
     primary: ClassVar[str]
     tuned_by: ClassVar[str] = "loss"
     chance: float | None = None
@@ -103,6 +106,14 @@ class Task(ABC):
     def loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """The sum of the loss in float32 at least, and the number of units that it is of, perhaps on the device: the
         loss of a step is the sum of the one over all of its parts, divided by that of the other, at least 1."""
+
+    def joint_loss(self, model: Model, outputs: Any, targets: Sequence[Mapping[str, Any]], ranks: Ranks) -> Tensor:
+        """The sum of the loss over this rank's images of a step, of a task whose images depend on one another.
+
+        Args:
+            outputs: of all of this rank's parts together; targets: of each part.
+        """
+        raise NotImplementedError
 
     def tuning_loss(self, outputs: Any, targets: Mapping[str, Any], layout: TokenLayout) -> tuple[Tensor, int | Tensor]:
         """What a knob is tuned by, as `loss`."""
@@ -243,5 +254,6 @@ def predict_batch(model: Model, batch: Batch, precision: str = "float32") -> Any
         precision: `float32`, or `bfloat16` for the matrix products.
     """
     config = model.config
+    rows, texts = normalize(batch.inputs, config.mean, config.std), batch.targets.get("texts")
     with torch.autocast(batch.inputs.device.type, torch.bfloat16, enabled=precision == "bfloat16"):
-        return model(normalize(batch.inputs, config.mean, config.std), layout=batch.layout)
+        return model(rows, layout=batch.layout) if texts is None else model(rows, layout=batch.layout, texts=texts)

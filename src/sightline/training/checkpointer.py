@@ -23,7 +23,7 @@ from torch import Tensor
 from sightline.distributed import machine
 from sightline.distributed.ranks import SINGLE_RANK
 from sightline.errors import InputError
-from sightline.hub.load import config_record, model_tensors
+from sightline.hub.load import config_record, model_files, model_tensors
 from sightline.io.atomic import remove_temporaries, storage_errors, write_file
 from sightline.io.checkpoint import read_tensors, verify_checkpoint, write_checkpoint
 from sightline.io.read import read_jsonl
@@ -34,7 +34,6 @@ from sightline.io.run_files import (
     CHECKSUMS,
     LEFT_OUT,
     LOG,
-    MODEL,
     PICTURES,
     PREDICTIONS,
     RESULTS,
@@ -180,10 +179,10 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             "parameters": sum(parameter.numel() for parameter in state.model.parameters()),
             "data": self._data,
         }
-        model = json.dumps(config_record(state.model, record), indent=2) + "\n"
         found = {} if state.source.allowance is None else state.source.allowance.found
         left_out = [json.dumps([split, *image]) for split, images in found.items() for image in images.items()]
-        files = {MODEL: model.encode(), LOG: text_of(state.log), VALIDATION: text_of(state.validation), **self._listing}
+        logs = {LOG: text_of(state.log), VALIDATION: text_of(state.validation), **self._listing}
+        files = model_files(config_record(state.model, record)) | logs
         return files | ({LEFT_OUT: text_of(left_out)} if left_out else {})
 
     def _best(self) -> Path | None:

@@ -32,6 +32,7 @@ from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task, task_class
 from sightline.training.checkpointer import Checkpointer, checkpoint_due, restore_state
 from sightline.training.determinism import reproducible, seed_generators
+from sightline.training.joint import joint_backward
 from sightline.training.log import parse_validation, restore_file, unheard
 from sightline.training.optim import Ema, clip_gradients, freeze_trunk, learning_rate, make_optimizer
 from sightline.training.parallel import ParallelModel, parallelize
@@ -91,6 +92,9 @@ def train_step(
     single = state.ranks.size == 1 and len(parts) == 1
     totals = torch.zeros(2, dtype=_WIDEST.get(device.type, torch.float64), device=device)
     optimizer.zero_grad(set_to_none=True)
+    if task.joint:
+        totals += joint_backward(model, task, parallel, parts, config.precision, planned, state.ranks).to(totals)
+        parts, single = (), False
     for number, batch in enumerate(parts, start=1):
         last = number == len(parts)
         if not len(batch) and not parallel.waits_for(last):

@@ -35,7 +35,7 @@ def parameter_groups(model: Model, config: OptimizerConfig) -> list[dict[str, An
     (`PositionEncoding.layer_of`) all of it (Bao et al. 2022, BEiT).
     """
     excepted = model.no_weight_decay()
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for decays in (True, False):
         for name, parameter in model.named_parameters():
             matrix = parameter.dim() >= 2 and name not in excepted
@@ -44,8 +44,9 @@ def parameter_groups(model: Model, config: OptimizerConfig) -> list[dict[str, An
             in_head = name.partition(".")[0] == "head" and config.head_decay is not None
             decay = (config.head_decay if in_head else config.weight_decay) if decays else 0.0
             scale = 1.0 if config.layer_decay is None else config.layer_decay ** _below_the_head(name, model)
-            groups.setdefault((decay or 0.0, scale), []).append(parameter)
-    return [{"params": some, "weight_decay": decay, "lr_scale": scale} for (decay, scale), some in groups.items()]
+            # Single numbers are whole where ranks hold parts of all else, and no kernel takes both.
+            groups.setdefault((decay or 0.0, scale, parameter.dim() == 0), []).append(parameter)
+    return [{"params": some, "weight_decay": decay, "lr_scale": scale} for (decay, scale, _), some in groups.items()]
 
 
 def _below_the_head(name: str, model: Model) -> int:
@@ -136,7 +137,17 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float | None, scale: Ten
         for one in found:
             assert one.grad is not None
             local_tensor(one.grad).mul_(scale)
-    return full_tensor(torch.nn.utils.clip_grad_norm_(found, math.inf if limit is None else limit))
+    # Those that ranks hold parts of, and those that are whole on each.
+    by_kind: dict[type, list[Tensor]] = {}
+    for one in found:
+        assert one.grad is not None
+        by_kind.setdefault(type(one.grad), []).append(one)
+    norms = [full_tensor(torch.nn.utils.get_total_norm([one.grad for one in some])) for some in by_kind.values()]
+    norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+    if limit is not None:
+        for some in by_kind.values():
+            torch.nn.utils.clip_grads_with_norm_(some, limit, norm)
+    return norm
 
 
 class Ema:

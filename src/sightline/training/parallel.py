@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -126,9 +126,11 @@ class FSDPModel(ParallelModel):
         device = torch.device(ranks.device).type
         mesh = init_device_mesh(device, (ranks.size,))
         model = _model_in(forward)
+        # Single numbers stay whole on each rank.
+        self._whole = [one for one in model.parameters() if one.dim() == 0]
         for part in (*model.blocks, model):
             # Also the rest of the model, which is otherwise whole until a backward pass: after a test none comes.
-            fully_shard(part, mesh=mesh, reshard_after_forward=True)
+            fully_shard(part, mesh=mesh, reshard_after_forward=True, ignored_params=set(self._whole))
             assert isinstance(part, FSDPModule)
             # The sum of all ranks, which gloo gave whatever was asked for (pytorch issue 162338).
             part.set_gradient_divide_factor(1.0)
@@ -137,6 +139,13 @@ class FSDPModel(ParallelModel):
             if hasattr(model, name):
                 register_fsdp_forward_method(model, name)
         super().__init__(forward, norms)
+
+    @contextlib.contextmanager
+    def gradient_sync(self, last: bool) -> Iterator[None]:
+        yield
+        for one in self._whole if last else ():
+            if one.grad is not None:
+                self.all_reduce(one.grad)
 
     def waits_for(self, last: bool) -> bool:
         """In every part: the ranks gather their weights together."""
@@ -148,7 +157,9 @@ def _model_in(forward: nn.Module) -> Model:
 
 
 # What computes beside `forward`, as timm's models do.
-_OTHER_FORWARDS = ("forward_features", "forward_intermediates", "get_intermediate_layers", "forward_head")
+_OTHER_FORWARDS = (
+    "forward_features", "forward_intermediates", "get_intermediate_layers", "forward_head", "encode_text",
+)  # fmt: skip
 
 
 def parallelize(model: Model, ranks: Ranks, sharing: Sharing) -> ParallelModel:
@@ -175,7 +186,8 @@ def black_image(model: Model) -> Batch:
     layout = TokenLayout.packed([grid], num_prefix_tokens=model.num_prefix_tokens)
     inputs = torch.zeros((1, grid.cells, patchifier.patch_dim), dtype=torch.uint8)
     indices = torch.zeros(0, dtype=torch.int64)
-    return Batch(inputs, layout, targets={}, indices=indices, names=[], slices=[]).to(model.anchor.device)
+    texts = {"texts": [[0]]} if model.config.head == "contrastive" else {}
+    return Batch(inputs, layout, targets=texts, indices=indices, names=[], slices=[]).to(model.anchor.device)
 
 
 def _nothing(outputs: Any) -> Tensor:

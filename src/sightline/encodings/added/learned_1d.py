@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sightline.encodings.base import AddedConfig, AddedEncoding, TrunkShape
 from sightline.encodings.interpolate import Interpolation, resize_table
+from sightline.errors import InputError
 from sightline.io.config import config_dataclass
 from sightline.tokens.grid import Grid
 
@@ -37,9 +38,9 @@ class Learned1d(AddedEncoding):
     names: ClassVar = {"learned_1d": {}, "learned_1d_every": {"at": "every"}, "learned_1d_shared": {"at": "shared"}}
     Config: ClassVar = Learned1dConfig
     source: ClassVar = "ViT (2021), equation 1 and appendix D.4"
-    extrapolation: ClassVar = "the table is resized in two dimensions, of clips in three"
+    extrapolation: ClassVar = "the table is resized in two dimensions, of clips in three; texts are no longer than it"
     resized_by: ClassVar = "interpolation"
-    axes: ClassVar = (2, 3)
+    axes: ClassVar = (1, 2, 3)
 
     def __init__(self, config: Learned1dConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -49,6 +50,11 @@ class Learned1d(AddedEncoding):
             self.prefix = nn.Parameter(nn.init.trunc_normal_(torch.empty(shape.num_prefix_tokens, shape.dim), std=0.02))
 
     def embedding(self, grid: Sequence[int]) -> Tensor:
+        if len(grid) == 1:
+            # A text begins at the first place, however long it is.
+            if grid[0] > len(self.table):
+                raise InputError(f"encoding learned_1d: {grid[0]} tokens (expected at most {len(self.table)})")
+            return self.table[: grid[0]]
         return resize_table(self.table, self.shape.train_grid, Grid(*grid), self.config.interpolation)
 
     def inflated(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -50,7 +50,8 @@ class RopeAxialConfig:
 
 class RopeAxial(RotaryEncoding):
     """angles = [x f_0, x f_1, ..., y f_0, y f_1, ...] with f_j = theta^(-4j/d) (RoPE-ViT equations 12 and 13); of clips
-    [t f_0, ..., x f_0, ..., y f_0, ...] with f_j = theta^(-j/n) for the n pairs of an axis, where d/4 is n in a plane.
+    [t f_0, ..., x f_0, ..., y f_0, ...] with f_j = theta^(-j/n) for the n pairs of an axis, where n is d/4 in a plane, and
+    d/2 of a text (Su et al. 2021).
 
     The public code concatenates the axes where the paper's equation 12 interleaves them; this is the code's order.
     """
@@ -66,7 +67,7 @@ class RopeAxial(RotaryEncoding):
         "theta", 1.0 + 1e-6, 1e9, (50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0, 800.0, 1250.0)
     )
     theta: float
-    axes: ClassVar = (2, 3)
+    axes: ClassVar = (1, 2, 3)
 
     def __init__(self, config: RopeAxialConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
@@ -92,7 +93,7 @@ class RopeAxial(RotaryEncoding):
         for place, count in zip(where.unbind(-1), self.pairs, strict=True):
             exponents = torch.arange(count, device=where.device).to(where) / max(count, 1)
             turned.append(place.unsqueeze(-1) * self._frequencies(exponents))
-        *time, y, x = turned
+        *time, y, x = turned if len(turned) > 1 else (where[..., :0], *turned)
         planar = (x, y) if self.config.axis_order == "xy" else (y, x)
         return torch.cat((*(t * self.config.time_step for t in time), *planar), dim=-1).unsqueeze(1)
 

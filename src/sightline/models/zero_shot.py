@@ -1,0 +1,91 @@
+"""Classifiers that are made of words (Radford et al. 2021, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sightline.errors import InputError
+from sightline.models.contrastive import ContrastiveHead
+from sightline.models.create import make_model
+from sightline.models.init import skip_init
+from sightline.models.model import Model, eval_mode
+
+TEMPLATES = ("a photo of a {}.",)
+_TEXTS_AT_ONCE = 512
+
+
+def contrastive_head(model: Model) -> ContrastiveHead:
+    """The head of a model with a text tower.
+
+    Raises:
+        InputError: the model has none.
+    """
+    if not isinstance(model.head, ContrastiveHead):
+        raise InputError(f"head {model.config.head}: reads no texts (expected a model with head contrastive)")
+    return model.head
+
+
+@torch.no_grad()
+def class_features(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Tensor:
+    """A unit vector for each class: the mean of those of its name in all templates, normalised again.
+
+    Args:
+        model: with a text tower.
+        names: of classes; templates: texts with `{}` in the place of the name.
+
+    Returns:
+        [classes, embed_dim], float32 at least.
+
+    Raises:
+        InputError: there is no name or no template, one has no `{}`, or the model reads no texts.
+    """
+    head = contrastive_head(model)
+    if not names or not templates:
+        raise InputError(f"zero-shot: {'names of classes' if templates else 'templates'} are missing (expected one)")
+    if bad := next((one for one in templates if "{}" not in one), None):
+        raise InputError(f"template {bad!r}: expected {{}} where the name stands, as {TEMPLATES[0]!r}")
+    texts = [template.replace("{}", name) for name in names for template in templates]
+    with eval_mode(model):
+        parts = [
+            head.encode_text(texts[first : first + _TEXTS_AT_ONCE]) for first in range(0, len(texts), _TEXTS_AT_ONCE)
+        ]
+    return F.normalize(torch.cat(parts).unflatten(0, (len(names), len(templates))).mean(dim=1), dim=-1)
+
+
+@torch.no_grad()
+def zero_shot_classifier(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Model:
+    """A classifier of words, from a model with a text tower: an ordinary model, which every command takes.
+
+    Its logits are those of the image with the mean of each class's texts. The texts are encoded once, here.
+
+    Args:
+        model: with a text tower; it stays as it is.
+        names, templates: as `class_features`.
+
+    Raises:
+        InputError: as `class_features`, or two classes have one name.
+    """
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise InputError(f"zero-shot: class {twice!r} stands there twice")
+    head, features = contrastive_head(model), class_features(model, names, templates)
+    sigmoid = head.logit_bias is not None
+    config = model.config.replace(
+        head="cosine", head_options={}, head_hidden=head.options.embed_dim if head.options.image_proj else None,
+        head_bias=None if sigmoid else False, num_classes=len(names), class_names=tuple(names), task="classification",
+        score_link=head.options.loss,
+    )  # fmt: skip
+    with skip_init():
+        made = make_model(config)
+    state = {name: one for name, one in model.state_dict().items() if not name.startswith("head.")}
+    state["head.fc2.weight"] = head.scale() * features
+    if head.logit_bias is not None:
+        state["head.fc2.bias"] = head.logit_bias.detach().expand(len(names))
+    if head.options.image_proj:
+        state["head.proj.weight"] = head.image_proj.weight
+    made.load_state_dict(state)
+    return made.to(model.anchor.device, model.anchor.dtype).eval()
