@@ -50,8 +50,8 @@ class RopeAxialConfig:
 
 class RopeAxial(RotaryEncoding):
     """angles = [x f_0, x f_1, ..., y f_0, y f_1, ...] with f_j = theta^(-4j/d) (RoPE-ViT equations 12 and 13); of clips
-    [t f_0, ..., x f_0, ..., y f_0, ...] with f_j = theta^(-j/n) for the n pairs of an axis, where n is d/4 in a plane, and
-    d/2 of a text (Su et al. 2021).
+    [t f_0, ..., x f_0, ..., y f_0, ...] with f_j = theta^(-j/n) for the n pairs of an axis: d/4 in a plane, d/2 in a
+    text (Su et al. 2021).
 
     The public code concatenates the axes where the paper's equation 12 interleaves them; this is the code's order.
     """
