@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -114,6 +114,10 @@ class Source(ABC):
             InputError: no such split, or the index or image size is out of range.
             UnreadableDataError: the image could not be read.
         """
+
+    def captions(self, split: str) -> Iterator[str]:
+        """The captions of a split, without an image being read; raises InputError where there are none."""
+        raise InputError(f"data {self.name}: has no captions")
 
     def example_name(self, split: str, index: int) -> str:
         """The `name` of an example, without reading it; raises InputError as `example`."""

@@ -153,9 +153,10 @@ class Model(nn.Module):
         Raises:
             InputError: the model has no text tower, or no tokenizer.
         """
-        if not hasattr(self.head, "encode_text"):
+        encode: Any = getattr(self.head, "encode_text", None)
+        if encode is None:
             raise InputError(f"head {self.config.head}: reads no texts (expected a model with head contrastive)")
-        return self.head.encode_text(texts)
+        return encode(texts)
 
     @property
     def image_rows(self) -> ImagePatchifier:
@@ -321,8 +322,8 @@ class Model(nn.Module):
         """Parameters that weight decay leaves alone: tokens (classes of Segmenter), the probe, and the encoding's."""
         tokens = {"cls_token", "reg_token", "attn_pool.latent", "head.cls_emb"}
         own = {f"encoding.{name}" for name in self.encoding.no_weight_decay()}
-        if hasattr(self.head, "no_weight_decay"):
-            own |= {f"head.{name}" for name in self.head.no_weight_decay()}
+        of_head: Any = getattr(self.head, "no_weight_decay", set)
+        own |= {f"head.{name}" for name in of_head()}
         return own | {name for name, _ in self.named_parameters() if name in tokens}
 
 

@@ -51,13 +51,13 @@ class TimmSurface(Model):
             for layer in range(config.depth)
         ]
 
-    def forward(self, images: Images, layout: TokenLayout | None = None) -> Any:
+    def forward(self, images: Images, layout: TokenLayout | None = None, texts: Any = None) -> Any:
         """As `Model.forward`, also of a batch of timm's NaFlex loader; where nothing is pooled, what `forward_features`
         gives goes through the head, token by token."""
         if isinstance(images, Mapping):
             images, layout = naflex_rows(images, self.in_chans, self.num_prefix_tokens)
         if self.attn_pool is not None or isinstance(images, Proxy) or isinstance(self.head, TokenHead):
-            return super().forward(images, layout)
+            return super().forward(images, layout, texts)
         return self.forward_head(self.forward_features(images, layout), layout=layout)
 
     def forward_features(self, images: Images, layout: TokenLayout | None = None) -> Features:

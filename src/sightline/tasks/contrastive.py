@@ -18,6 +18,7 @@ from sightline.models.contrastive import ContrastiveHead, ContrastiveOptions
 from sightline.models.text import TextConfig, clip_tokens
 from sightline.tasks.base import Task
 from sightline.tasks.pair_losses import PairLoss, pair_loss
+from sightline.tasks.tokenizer import read_tokenizer
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.text import END, PAD, TextTokenizer
 
@@ -148,7 +149,7 @@ def text_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, An
         if options.tokenizer is None:
             made = TextTokenizer.learn(source.captions("train"), vocab_size=options.vocab_size, lower_case=lower)
         else:
-            made = TextTokenizer.open(options.tokenizer, lower_case=lower)
+            made = read_tokenizer(options.tokenizer, lower_case=lower)
         known[key] = made.content, made.vocab_size, made.token_id(*_END_TOKENS), made.token_id(*_PAD_TOKENS) or 0
     content, size, end, pad = known[key]
     decided = {"tokenizer": content, "vocab_size": size, "end_id": end, "pad_id": pad, "lower_case": lower}

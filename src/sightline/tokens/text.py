@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from sightline.errors import InputError
-from sightline.io.run_files import TOKENIZER
 
 PAD, END, UNKNOWN = "<pad>", "<end>", "<unknown>"
 
@@ -44,33 +42,6 @@ class TextTokenizer:
         # The library raises Exception itself.
         except Exception as error:
             raise InputError(f"tokenizer: is no tokenizer.json ({' '.join(str(error).split())[:150]})") from None
-
-    @classmethod
-    def open(cls, source: str | Path, *, lower_case: bool = False) -> TextTokenizer:
-        """From a `tokenizer.json`, a folder that has one, or `hf-hub:owner/name`.
-
-        Raises:
-            InputError: there is none, it is no tokenizer, or the Hub cannot be reached.
-        """
-        kind, _, name = str(source).partition(":")
-        if kind == "hf-hub" and name:
-            try:
-                import huggingface_hub
-
-                file = Path(huggingface_hub.hf_hub_download(name, TOKENIZER))
-            # The errors of a hub have no common class.
-            except Exception as error:
-                said = " ".join(str(error).split())[:150] or type(error).__name__
-                raise InputError(f"tokenizer {source}: cannot be fetched ({said})") from None
-        else:
-            file = Path(source)
-            file = file / TOKENIZER if file.is_dir() else file
-        if not file.is_file():
-            raise InputError(f"tokenizer {source}: expected a tokenizer.json, a folder with one, or hf-hub:owner/name")
-        try:
-            return cls.of(file.read_text("utf-8"), lower_case=lower_case)
-        except (InputError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: {error}") from None
 
     @classmethod
     def learn(cls, captions: Iterable[str], *, vocab_size: int, lower_case: bool = True) -> TextTokenizer:

@@ -140,9 +140,9 @@ def clip_gradients(parameters: Iterable[Tensor], limit: float | None, scale: Ten
     # Those that ranks hold parts of, and those that are whole on each.
     by_kind: dict[type, list[Tensor]] = {}
     for one in found:
-        assert one.grad is not None
-        by_kind.setdefault(type(one.grad), []).append(one)
-    norms = [full_tensor(torch.nn.utils.get_total_norm([one.grad for one in some])) for some in by_kind.values()]
+        by_kind.setdefault(type(one), []).append(one)
+    grads = [[one.grad for one in some if one.grad is not None] for some in by_kind.values()]
+    norms = [full_tensor(torch.nn.utils.get_total_norm(some)) for some in grads]
     norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
     if limit is not None:
         for some in by_kind.values():
