@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
@@ -40,6 +41,7 @@ class ContrastiveTaskOptions:
         positives: `meaning` counts pairs whose captions mean the same as right too, where the data says so; `pair`
             takes them for wrong.
         chunk: pairs whose scores are computed at once.
+        names, templates: of the measure `zero_shot`, as `class_words` takes them.
     """
 
     pair_loss: PairLoss = "softmax"
@@ -49,15 +51,18 @@ class ContrastiveTaskOptions:
     vocab_size: Count = 2_048
     positives: Literal["meaning", "pair"] = "meaning"
     chunk: Count = 1_024
+    names: str | None = None
+    templates: str | None = None
 
 
 class Contrastive(Task):
     """A caption or some of each image, one of which is drawn each epoch of training."""
 
     name: ClassVar[str] = "contrastive"
-    needs: ClassVar[tuple[str, ...]] = ("captions",)
+    # Captions or, to be measured by words, classes.
+    needs: ClassVar[tuple[str, ...]] = ()
     joint: ClassVar[bool] = True
-    primary: ClassVar[str] = "image_to_text_recall_at_1"
+    primary: ClassVar[str] = "retrieval"
     tuned_by: ClassVar[str] = "loss of the pairs of a batch"
     Options: ClassVar[type] = ContrastiveTaskOptions
 
@@ -74,11 +79,21 @@ class Contrastive(Task):
         head = {"embed_dim": options.embed_dim, "loss": options.pair_loss, "text": text_fields(source, options)}
         return {"head": "contrastive", "num_classes": 0, "head_options": head}
 
+    def bind(self, source: Source, data: str) -> Self:
+        if not {"captions", "label"} & set(source.provides):
+            raise InputError(f"data {data!r}: has no captions and no classes, task contrastive needs one of them")
+        task = copy.copy(self)
+        task.names = list(source.classes)
+        return task
+
     def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
         """`texts`, token ids of all captions; `owners` and `meanings`, of each the number of its image and what it
-        means (-1: what no other does): int64 [texts]."""
-        captions = [one.target.captions for one in examples]  # type: ignore[attr-defined]
-        meanings = [one.target.meaning for one in examples]  # type: ignore[attr-defined]
+        means (-1: what no other does): int64 [texts]. Nothing of images without captions."""
+        targets: list[Any] = [one.target for one in examples]
+        captions = [getattr(one, "captions", ()) for one in targets]
+        if not any(captions):
+            return {}
+        meanings = [one.meaning for one in targets]
         owners = [number for number, some in enumerate(captions) for _ in some]
         return {
             "texts": self.tokenize([one for some in captions for one in some]),

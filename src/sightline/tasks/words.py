@@ -1,0 +1,46 @@
+"""Names of classes, and the templates in which they are said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sightline.errors import InputError
+from sightline.io.read import RECORD, read_text
+from sightline.models.zero_shot import TEMPLATES
+
+OPEN_CLIP = "open_clip:imagenet"
+
+
+def class_words(
+    classes: Sequence[str], names: str | None = None, templates: str | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of classes, and templates.
+
+    Args:
+        classes: as the data calls them; underscores are read as spaces.
+        names: a text file with a name a line, in the order of `classes`, or `open_clip:imagenet` for those of the
+            installed open_clip package; None takes `classes`.
+        templates: likewise, with `{}` where a name stands; None takes `a photo of a {}.`.
+
+    Raises:
+        InputError: a file cannot be read, the package is not installed, or there are not as many names as classes.
+    """
+    found = tuple(one.replace("_", " ") for one in classes) if names is None else _lines(names, "names")
+    if len(found) != len(classes):
+        raise InputError(f"names {names}: has {len(found)} names, the data {len(classes)} classes")
+    return found, TEMPLATES if templates is None else _lines(templates, "templates")
+
+
+def _lines(source: str, what: str) -> tuple[str, ...]:
+    if source == OPEN_CLIP:
+        try:
+            import open_clip
+        except ImportError:
+            raise InputError(f"{what} {source}: the package open_clip_torch is not installed") from None
+        if what == "names":
+            return tuple(open_clip.IMAGENET_CLASSNAMES)
+        return tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
+    lines = [line.strip() for line in read_text(source, RECORD, f"a text file of {what}, one a line").splitlines()]
+    if not (found := tuple(line for line in lines if line)):
+        raise InputError(f"{source}: holds no {what} (expected one a line)")
+    return found
