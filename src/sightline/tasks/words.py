@@ -34,7 +34,7 @@ def class_words(
 def _lines(source: str, what: str) -> tuple[str, ...]:
     if source == OPEN_CLIP:
         try:
-            import open_clip
+            import open_clip  # type: ignore[import-not-found]
         except ImportError:
             raise InputError(f"{what} {source}: the package open_clip_torch is not installed") from None
         if what == "names":
