@@ -221,6 +221,7 @@ class PredictOptions:
             patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
             aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
         topk: How many classes to name.
+        labels: Words to choose from, as "a dog,a cat"; for models that read texts. Each is read as it stands.
         frames: Frames of a clip that a model of clips sees at most, spread over it; as in its training unless given. It
             takes GIF and WebP files and folders of frames; a still is a clip of one frame.
         precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
@@ -233,6 +234,7 @@ class PredictOptions:
 
     resolution: str = "native"
     topk: Int = 5
+    labels: Words = ()
     frames: Whole = None
     precision: str = "auto"
     out: Path | None = None

@@ -29,6 +29,7 @@ from sightline.hub.load import config_from_record, read_config_record
 from sightline.io.atomic import make_parent, write_file
 from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
+from sightline.models.zero_shot import zero_shot_classifier
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.drawings import Drawings
@@ -96,8 +97,9 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     config, device = run.model.config, run.model.anchor.device
     if asked.frames is not None and not config.takes_clips:
         raise InputError(f"--frames {asked.frames}: {run.path} takes images (expected none)")
-    task = task_of(run.model)
-    if run.model.num_classes == 0 and config.has_classifier:
+    model = zero_shot_classifier(run.model, asked.labels, ("{}",)) if asked.labels else run.model
+    task = task_of(model)
+    if model.num_classes == 0 and config.head == "linear":
         raise InputError(f"{run.path}: has no head, so it names no classes")
     check_channels(config.channels, str(run.path))
     if isinstance(view, tuple) and config.fit == "exact":
@@ -106,7 +108,7 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     if side is not None:
         warn_of_memory(config, side, warn, what=str(run.path), device=device)
     precision, pixels = chosen_precision(asked.precision, device), run.max_pixels
-    return PredictRequest(run.model, task, view, max_tokens, precision, pixels, asked.topk, asked.frames)
+    return PredictRequest(model, task, view, max_tokens, precision, pixels, asked.topk, asked.frames)
 
 
 def list_inputs(
@@ -215,6 +217,7 @@ def write_answers(
         # The weights of a flexible model do not say it.
         patches = asked.model.config.patch_size
         options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
+        options += [list(asked.model.config.class_names or ())] if asked.model.config.head == "cosine" else []
         return {
             "command": f"predict {__version__} {machine.git_commit()}",
             "options": [*options, *([] if asked.frames is None else [asked.frames]), asked.model.anchor.device.type],
