@@ -22,6 +22,6 @@ from sightline.recipes import list_recipes
 def test_help_names_all_that_may_be_given(cli, command: str, listed: Iterable[str], monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")
     code, out, _ = cli(command, "--help")
-    words = set(re.findall(r"[a-z0-9_]+", out))
+    words = set(re.findall(r"[a-z0-9_-]+", out))
     assert code == 0
     assert [name for name in listed if name not in words] == []

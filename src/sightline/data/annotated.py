@@ -36,7 +36,7 @@ class DetectionFiles(FileSource):
         category_ids: of each of `object_classes`, in the file: what results are to be written with.
     """
 
-    provides: ClassVar[tuple[str, ...]] = ("objects",)
+    provides: tuple[str, ...] = ("objects",)
     annotation_files: ClassVar[Mapping[str, str]]
     roles: ClassVar[Mapping[str, str]]
     file_key: ClassVar[str] = "file_name"

@@ -37,7 +37,7 @@ _THREADS = 16
 _AT_ONCE = 2048
 # Of what is kept of all folders together; the oldest are dropped. A million files take about 150 MB.
 _MOST_BYTES = 512 * 2**20
-_VERSION = 6
+_VERSION = 7
 _COLUMNS = ("stats", "sizes", "samples", "read")
 _NOTED = ("frames", "faults", "damaged", "digests")
 T = TypeVar("T")

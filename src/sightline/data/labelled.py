@@ -1,8 +1,9 @@
-"""Data sets that say one class of each image."""
+"""Data sets that say one class of each image, or what it shows in words, or both."""
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Self
@@ -14,22 +15,26 @@ from sightline.data.image_index import ImageIndex
 from sightline.data.image_list import NO_CLASS, NO_LABEL
 from sightline.data.skip_policy import Unreadable
 from sightline.data.stored import FileSource, split_roles
-from sightline.data.targets import Label, Target
+from sightline.data.targets import Captions, Label, LabelledCaptions, Target
 from sightline.errors import InputError, SightlineError, UnreadableDataError
 
 BAD_LABEL = -2
 """The label of an image whose label cannot be read, or is none of the classes."""
+_SIDES = re.compile(r"\b(left|right)\b", re.IGNORECASE)
 MOST_CLASSES = 1 << 20
 """A label beyond is no number of a class."""
 
 
 class ClassificationFiles(FileSource):
-    """Images of one class each.
+    """Images of one class each, or with captions, or both.
 
     An image whose label cannot be read, or is none of the classes, is one that cannot be read. A split none of whose
     images has a label, as a test set whose labels are withheld, is not measured; where no split has one, the images can
     be listed and predicted, and no split can be asked for. What `train` holds too is left out of the splits that
     measure. `train` shows random parts of the images (`train_crop`), the others their centre (`eval_crop`).
+
+    Where no image has a label, captions are what is said of them: an image without one cannot be read, and where one
+    says left or right `train` mirrors no image. Beside labels there are captions where each labelled image has one.
 
     Attributes:
         labels: of each row of the listing.
@@ -45,15 +50,35 @@ class ClassificationFiles(FileSource):
         listing: ImageIndex,
         labels: Sequence[int],
         faults: Mapping[int, str] | None = None,
+        captions: Sequence[tuple[str, ...]] = (),
+        needs_captions: bool = False,
     ) -> None:
-        """A data set of these images, all rows of the listing, each with a label or `NO_LABEL`; `faults`: row -> why
-        its label cannot be read. Raises InputError where a split to train on has one class alone."""
+        """A data set of these images, all rows of the listing, each with a label or `NO_LABEL`, and captions or none;
+        `faults`: row -> why its label cannot be read; with `needs_captions` an image without one cannot be read either,
+        though it has a label. Raises InputError where a split to train on has one class alone."""
         self.task, self.classes, self.labels, self._faults = "classification", tuple(classes), labels, faults or {}
+        alone = max(labels, default=NO_LABEL) < 0
+        whole = all(one or label < 0 for one, label in zip(captions, labels, strict=False))
+        if needs_captions or (any(captions) and (alone or whole)):
+            self.captions, self.provides = captions, ("label", "captions")
+        if self.captions and alone:
+            # What is wrong with labels is nothing of a data set that has none.
+            self.task, self.classes, self.provides, self._faults = "contrastive", (), ("captions",), {}
+            self._no_label = None
         if "train" in listing.splits and len(self.classes) == 1:
             place = self._places.get("train", root / "train")
             raise InputError(f"{place}: one class only, {self.classes[0]!r} (expected: at least 2)")
         super().__init__(root, listing)
-        absent = np.asarray(labels) == NO_LABEL
+        if "label" in self.provides:
+            self._leave_out_unlabelled(root)
+        self.says_sides = any(_SIDES.search(one) for some in self.captions for one in some)
+        if self.says_sides and self.provides == ("captions",):
+            self.transform = self.transform.changed(flip=0.0)
+        self._leave_out_twins()
+
+    def _leave_out_unlabelled(self, root: Path) -> None:
+        """A split without labels is not measured."""
+        listing, absent = self.listing, np.asarray(self.labels) == NO_LABEL
         without = [folder for folder, own in self._rows.items() if absent[own].all() or not self.classes]
         self.unlabelled = frozenset(without)
         if len(without) < len(self._rows):
@@ -68,7 +93,6 @@ class ClassificationFiles(FileSource):
             measured = f"; {instead} is the test" if folder == "test" and instead and instead not in without else ""
             reason = f"no labels, so it is not measured{measured}"
             self.skipped = (Unreadable(str(self.place_of(folder)), reason), *self.skipped)
-        self._leave_out_twins()
 
     def _folder(self, split: str) -> str:
         if self._no_label is not None:
@@ -79,26 +103,35 @@ class ClassificationFiles(FileSource):
         # A split of a data set was named instead of the data set.
         if split_by_name(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
             return f"; did you mean {self.name}:{self.root.parent}?"
-        return "; to train, put class folders into DIR/train" if split == "train" else ""
+        return "; to train, put class folders into DIR/train" if split == "train" and self.classes else ""
 
     def class_name(self, row: int) -> str:
         """As `FileSource.class_name`."""
+        if "label" not in self.provides:
+            return super().class_name(row)
         return "no label" if self.listing.splits[row] in self.unlabelled else self.classes[self.labels[row]]
 
     def header_error(self, row: int) -> str | None:
-        """As `FileSource.header_error`; what is wrong with its label is the image's too."""
-        return super().header_error(row) or self._label_fault(row)
+        """As `FileSource.header_error`; what is wrong with what is said of an image is the image's too."""
+        return super().header_error(row) or self._fault(row)
 
-    def _label_fault(self, row: int) -> str | None:
-        if self.listing.splits[row] in self.unlabelled or 0 <= self.labels[row] < len(self.classes):
+    def _fault(self, row: int) -> str | None:
+        if self.listing.splits[row] in self.unlabelled:
+            return None
+        if self.captions and not self.captions[row]:
+            return "no caption"
+        if "label" not in self.provides or 0 <= self.labels[row] < len(self.classes):
             return None
         said = f"label {self.labels[row]} is no class (expected: 0 to {len(self.classes) - 1})"
         return self._faults.get(row, said)
 
     def target(self, row: int, size: tuple[int, int]) -> Target:
-        if (reason := self._label_fault(row)) is not None:
+        if (reason := self._fault(row)) is not None:
             raise UnreadableDataError(f"{self.listing.paths[row]}: {reason}")
-        return Target() if self.labels[row] == NO_LABEL else Label(self.labels[row])
+        label, captions = self.labels[row], self.captions[row] if self.captions else ()
+        if "label" not in self.provides or label == NO_LABEL:
+            return Captions(captions) if captions else Target()
+        return LabelledCaptions(label, captions=captions) if captions else Label(label)
 
     def rows_of(self, split: str) -> list[int]:
         """The row of the listing of each image of a split, in the order of the indices."""
@@ -146,6 +179,12 @@ def understood(
     reason = f"is none of the {len(classes)} classes ({', '.join(classes[:5])}{', ...' * (len(classes) > 5)})"
     unknown = {row: f"label {one!r} {reason}" for row, one in enumerate(said) if one != BAD_LABEL == labels[row]}
     return classes, labels, unknown
+
+
+def captions_in(said: object) -> tuple[str, ...]:
+    """The captions in a text, or in a list of texts, each on one line; what is empty or no text is none."""
+    texts = said if isinstance(said, list | tuple) else [said]
+    return tuple(filter(None, (" ".join(one.split()) for one in texts if isinstance(one, str))))
 
 
 def class_part(classes: Sequence[str], label: int) -> str:

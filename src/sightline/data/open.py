@@ -19,7 +19,8 @@ _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
 # What is in a folder, all of it -> the data set; the first that fits is meant.
 _LAYOUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("*.tar",), "wds"), (("dataset_dict.json",), "hf"), (("state.json",), "hf"), (("*.parquet",), "hf"),
-    (("data/*.parquet",), "hf"), (("annotations/instances_*.json",), "coco"), (("lvis_v1_*.json",), "lvis"),
+    (("data/*.parquet",), "hf"), (("annotations/instances_*.json",), "coco"),
+    (("annotations/captions_*.json",), "coco-captions"), (("lvis_v1_*.json",), "lvis"),
     (("images/*", "annotations/training"), "ade20k"), (("images/*", "annotations/validation"), "ade20k"),
     (("leftImg8bit/*", "gtFine/*"), "cityscapes"), (("JPEGImages/*", "SegmentationClass/*"), "voc"),
     (("images/*", "masks/*"), "masks"), (("*/*",), "imagefolder"),
@@ -94,4 +95,5 @@ def _kind_of(spec: str) -> str | None:
     if not spec or not path.exists():
         return None
     found = (kind for patterns, kind in _LAYOUTS if all(any(path.glob(one)) for one in patterns))
-    return "wds" if path.suffix == ".tar" else next(found, "images")
+    known = {".tar": "wds", ".csv": "csv", ".tsv": "csv"}.get(path.suffix) if path.is_file() else None
+    return known or next(found, "images")

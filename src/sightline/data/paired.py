@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class SegmentationFiles(FileSource):
     makes its image one that cannot be read. Labels are scored at the size in which they are stored.
     """
 
-    provides: ClassVar[tuple[str, ...]] = ("pixels",)
+    provides: tuple[str, ...] = ("pixels",)
 
     def __init__(
         self,

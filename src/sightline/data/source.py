@@ -18,7 +18,7 @@ from sightline.data.image_file import MAX_PIXELS
 from sightline.data.sizes import FrameSampling
 from sightline.data.skip_policy import Progress, SkipPolicy, Unreadable
 from sightline.data.summary import Summary
-from sightline.data.targets import Target
+from sightline.data.targets import Target, with_one_caption
 from sightline.errors import InputError, require_known
 
 
@@ -52,7 +52,8 @@ class Source(ABC):
     Attributes:
         name: it is opened by.
         task: what there is to learn, such as "glyphs", "pairs" or "classification".
-        provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`.
+        provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`,
+            `captions`.
         classes, pixel_classes, object_classes: names of what `label`, `pixels` and `objects` say, by their numbers.
         groups: name of a group of classes that are easily confused -> the labels in it.
         splits: their names, `train` first where there is one.
@@ -60,15 +61,17 @@ class Source(ABC):
         left_out: file -> what it says that is passed over, as objects without area -> how often.
         is_synthetic: its examples are drawn.
         is_video: they are clips.
+        says_sides: captions tell left from right.
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
         still, sampling, max_pixels: as in `with_view`; without a sampling a clip is shown as an image.
         allowance: what batches may leave out because it cannot be read; None refuses an image that cannot be read.
     """
 
     name: ClassVar[str]
-    provides: ClassVar[tuple[str, ...]] = ("label",)
+    provides: tuple[str, ...] = ("label",)
     is_synthetic: ClassVar[bool] = False
     is_video: ClassVar[bool] = False
+    says_sides: bool = False
     task: str
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...] = ()
@@ -135,6 +138,8 @@ class Source(ABC):
         else:
             crop = self.transform.train_crop(size, image_size, seed=seed, epoch=epoch, index=index)
             target = example.target.transform(crop)
+        if split == "train":
+            target = with_one_caption(target, seed=seed, epoch=epoch, index=index)
         return replace(example, image=self.transform.cut(example.image, crop), target=target)
 
     def with_view(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 import math
 import os
 import re
@@ -46,6 +48,7 @@ class FileSource(Source):
         cleaned: whether what stands in two splits was left out of one.
         unlabelled: splits of which no image has a label, which are not measured.
         reduced: whether a training image may be decoded at a part of its size, where nothing is said of its pixels.
+        captions: of each row of the listing, where the data set has some.
         remembered_as: the place by whose name the listing is kept.
     """
 
@@ -54,6 +57,7 @@ class FileSource(Source):
     reduced: ClassVar[bool] = False
     cleaned: bool = False
     unlabelled: frozenset[str] = frozenset()
+    captions: Sequence[tuple[str, ...]] = ()
     remembered_as: Path | None = None
     _places: Mapping[str, Path] = {}
 
@@ -88,7 +92,7 @@ class FileSource(Source):
         """The folder that the argument names, with its options."""
         place, options = options_of(argument, cls.options)
         if not place:
-            raise InputError(f"the data set {cls.name} needs a folder: {cls.name}:DIR")
+            raise InputError(f"the data set {cls.name} needs a path: {cls.name}:PATH")
         kind: Any = cls
         return kind(place, **options)
 
@@ -252,8 +256,9 @@ class FileSource(Source):
         rows = [row for row, folder in enumerate(files.splits) if folder in folders]
         files.read_headers(rows)
         self.remember()
+        captions = json.dumps([self.captions[row] for row in rows]).encode() if self.captions else b""
         return Fingerprint.of(
-            self.name,
+            self.name + (hashlib.sha256(captions).hexdigest() if captions else ""),
             (*self.classes, *self.pixel_classes, *self.object_classes),
             ((files.names[row], int(files.stats[row, 0]), files.samples[row].tobytes().hex()) for row in rows),
             ((int(files.stats[row, 1]), files.digests.get(row, "")) for row in rows),

@@ -1,5 +1,5 @@
-"""Samples in tar archives: where each image begins, and its label, found in one pass over the headers and remembered;
-images are read where they begin."""
+"""Samples in tar archives: where each image begins, its label and its captions, found in one pass over the headers and
+remembered; images are read where they begin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 from sightline.data.image_file import ByteRange, EncodedImage
 from sightline.data.image_index import NOT_A_FILE, Stamp, keep, recall, stamp_of, thread_map
 from sightline.data.image_list import IMAGE_SUFFIXES, NO_LABEL
-from sightline.data.labelled import BAD_LABEL, MOST_CLASSES
+from sightline.data.labelled import BAD_LABEL, MOST_CLASSES, captions_in
 from sightline.data.skip_policy import Progress
 from sightline.errors import InaccessibleDataError, UnreadableDataError
 from sightline.io.read import CONFIGURATION, parse_json
@@ -29,13 +29,15 @@ _DAMAGE = (tarfile.TarError, ValueError, LookupError, ArithmeticError, RuntimeEr
 
 class TarSample(NamedTuple):
     """A sample of an archive: the member that is its image, where its bytes are, of size 0 where they cannot be read, a
-    number, a word, `NO_LABEL` or `BAD_LABEL`, and why the image cannot be read, or else why the label is no number."""
+    number, a word, `NO_LABEL` or `BAD_LABEL`, why the image cannot be read, or else why the label is no number, and its
+    captions."""
 
     name: str
     offset: int = 0
     size: int = 0
     label: int | str = NO_LABEL
     fault: str = ""
+    captions: tuple[str, ...] = ()
 
 
 class TarShard(NamedTuple):
@@ -53,6 +55,7 @@ def index_shards(
     remembered_as: Path,
     image: str | None = None,
     label: str | None = None,
+    caption: str | None = None,
     progress: Progress | None = None,
 ) -> list[TarShard]:
     """What is in each archive: one pass over its headers, but for those whose size and times are as remembered.
@@ -63,6 +66,8 @@ def index_shards(
         image: the extension of a sample's image; None: the only one that is an image's.
         label: the extension of a member that holds a whole number or a word, or the field of its `json` that does;
             None: `cls`, a number, else the field `label`, or `cls` with a number.
+        caption: the extension of a member whose lines are captions, or the field of its `json` that is a caption or a
+            list of them; None: `txt`, unless that is the label, else the field `caption`, or `captions`.
 
     Raises:
         UnreadableDataError: one is no regular file, or the system does not let it be read.
@@ -72,12 +77,12 @@ def index_shards(
         raise InaccessibleDataError(f"{odd[0]}: no regular file, or a link to a missing one (expected: a tar archive)")
     about, _ = recall(remembered_as) or ({"shards": ()}, {})
     known = [
-        TarShard(path, tuple(stamp), [TarSample(*one) for one in samples], skipped)
+        TarShard(path, tuple(stamp), [TarSample(*one, captions=tuple(said)) for *one, said in samples], skipped)
         for path, stamp, samples, skipped in about["shards"]
     ]
     found = {shard.path: shard for shard in known if stamps.get(shard.path) == shard.stamp}
     new = [path for path in stamps if path not in found]
-    scanned = thread_map(lambda path: _scan(path, stamps[path], image, label), new)
+    scanned = thread_map(lambda path: _scan(path, stamps[path], image, label, caption), new)
     for done, (path, shard) in enumerate(scanned, start=1):
         found[path] = shard
         if progress is not None:
@@ -88,7 +93,7 @@ def index_shards(
     return shards
 
 
-def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarShard:
+def _scan(path: str, stamp: Stamp, image: str | None, label: str | None, caption: str | None) -> TarShard:
     # Key -> extension -> (offset, size) of each of its members of that extension.
     keys, skipped, place = dict[str, dict[str, list[tuple[int, int]]]](), list[tuple[str, str]](), 0
     try:
@@ -109,7 +114,7 @@ def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarS
                     members.setdefault(name[2].lower(), []).append((member.offset_data, member.size))
             file.seek(place)
             behind = file.read(tarfile.BLOCKSIZE)
-            samples = [_sample(key, members, file, image, label) for key, members in keys.items()]
+            samples = [_sample(*one, file, image, label, caption) for one in keys.items()]
     except OSError as error:
         raise InaccessibleDataError(f"{path}: {error.strerror or error}") from None
     if place and not behind:
@@ -122,16 +127,17 @@ def _scan(path: str, stamp: Stamp, image: str | None, label: str | None) -> TarS
     return TarShard(path, stamp, samples, skipped)
 
 
+_Members = dict[str, list[tuple[int, int]]]
+
+
 def _sample(
-    key: str, members: dict[str, list[tuple[int, int]]], file: BinaryIO, image: str | None, label: str | None
+    key: str, members: _Members, file: BinaryIO, image: str | None, label: str | None, caption: str | None
 ) -> TarSample:
     text, known = (label or "cls").lower(), (f".{image}".lower(),) if image else IMAGE_SUFFIXES
     images, there = [one for one in members if f".{one}" in known], f"members: {', '.join(members)}; expected: {key}"
     number, fault = NO_LABEL, f"no label ({there}.{text} or {key}.json; label=EXT chooses)"
     if said := next((one for one in (text, "json") if one in members), None):
-        offset, size = members[said][0]
-        file.seek(offset)
-        number, fault = _label(file.read(min(size, CONFIGURATION)), said == text, label)
+        number, fault = _label(_content(file, members[said]), said == text, label)
         fault = fault and f"{key}.{said}: {fault}"
     name, (offset, size) = (f"{key}.{images[0]}", members[images[0]][0]) if images else (key, (0, 0))
     if not images:
@@ -143,7 +149,25 @@ def _sample(
         fault, size = f"the key is there twice, with two members {key}.{twice[0]}", 0
     elif not size:
         fault = "the member is empty"
-    return TarSample(name, offset, size, number, fault)
+    return TarSample(name, offset, size, number, fault, _captions(members, file, caption, text))
+
+
+def _content(file: BinaryIO, places: list[tuple[int, int]]) -> bytes:
+    file.seek(places[0][0])
+    return file.read(min(places[0][1], CONFIGURATION))
+
+
+def _captions(members: _Members, file: BinaryIO, asked: str | None, label: str) -> tuple[str, ...]:
+    """What a sample says in words; nothing where that cannot be read."""
+    name = (asked or "txt").lower()
+    with contextlib.suppress(ValueError):
+        if name in members and (asked or name != label):
+            return captions_in(_content(file, members[name]).decode().splitlines())
+        record = parse_json(_content(file, members["json"])) if "json" in members else None
+        if isinstance(record, dict):
+            fields = (asked,) if asked else ("caption", "captions")
+            return captions_in(next((record[one] for one in fields if one in record), None))
+    return ()
 
 
 def _label(content: bytes, alone: bool, asked: str | None) -> tuple[int | str, str]:

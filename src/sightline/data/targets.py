@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from PIL import Image
 
+from sightline.data.rng import generator
 from sightline.errors import InputError
 
 Box = tuple[float, float, float, float]
@@ -154,6 +155,30 @@ class Label(Target):
         return replace(self, other=other.label, share=share)
 
 
+@dataclass(frozen=True, slots=True)
+class Captions(Target):
+    """What is said of an image in words.
+
+    Attributes:
+        captions: at least one; of a training image the one that is drawn for the epoch.
+        meaning: images of equal numbers from 0 on have captions that mean the same; -1 where that is not known.
+    """
+
+    captions: tuple[str, ...]
+    meaning: int = -1
+
+    def describe(self, classes: Sequence[str]) -> str:
+        return self.captions[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledCaptions(Label):
+    """The class of an image, and what is said of it in words, as `Captions`; there may be none."""
+
+    captions: tuple[str, ...] = field(default=(), kw_only=True)
+    meaning: int = field(default=-1, kw_only=True)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pixels(Target):
     """The class of each pixel.
@@ -232,6 +257,23 @@ class Objects(Target):
         box = (rows.start, cols.start, rows.stop, cols.stop)
         part = self.transform(Crop(box, (rows.stop - rows.start, cols.stop - cols.start)))
         return replace(part, origin=(rows.start, cols.start))
+
+
+def draw_caption(captions: Sequence[str], *, seed: int, epoch: int, index: int) -> str:
+    """One of several captions of an image, each as likely, in any process the same.
+
+    Args:
+        seed: of the run.
+        epoch: of its pass over the data.
+        index: of the image in its split.
+    """
+    return captions[int(generator("caption/1", seed, index, epoch=epoch).integers(len(captions)))]
+
+
+def with_one_caption(target: Any, **shown: int) -> Any:
+    """The target of a training image: of several captions one is left; `shown` is as `draw_caption` takes it."""
+    captions = getattr(target, "captions", ())
+    return replace(target, captions=(draw_caption(captions, **shown),)) if len(captions) > 1 else target
 
 
 def _counts(numbers: np.ndarray) -> dict[int, int]:

@@ -43,7 +43,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
 }
 
 # What is said of images -> the task that learns it.
-_TASKS = {"pixels": "segmentation", "objects": "detection"}
+_TASKS = {"pixels": "segmentation", "objects": "detection", "captions": "contrastive"}
 
 
 def list_recipes() -> tuple[str, ...]:

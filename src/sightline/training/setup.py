@@ -141,7 +141,7 @@ def _warn_of_memory(
 
 
 def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], None]) -> None:
-    """Say that images are mirrored where classes are told apart by left and right."""
+    """Say that images are mirrored where classes, or captions, are told apart by left and right."""
     names = [name.lower() for name in (*source.classes, *source.pixel_classes, *source.object_classes)]
     pairs = [name for name in names if "left" in name and name.replace("left", "right") in names]
     if config.flip and pairs:
@@ -150,6 +150,9 @@ def warn_of_mirrors(config: TrainConfig, source: Source, warn: Callable[[str], N
             f"flip {config.flip:g}: so many training images are mirrored, and the classes {pairs[0]!r} and {other!r} "
             "look alike then (--flip 0 mirrors none)"
         )
+    elif config.flip and source.says_sides and "captions" in task_class(config.task).needs:
+        said = "so many training images are mirrored, and captions say left or right"
+        warn(f"flip {config.flip:g}: {said} (--flip 0 mirrors none)")
 
 
 def resolve(config: TrainConfig, source: Source, device: torch.device) -> TrainConfig:

@@ -44,7 +44,8 @@ def check(
     exit code is 3 where more images of a split cannot be read than may be left out.
 
     Args:
-        data: imagefolder:DIR, or another data set of files, as hf:DIR, wds:SHARDS, ade20k:DIR, masks:DIR, coco:DIR.
+        data: imagefolder:DIR, or another data set of files, as hf:DIR, wds:SHARDS, csv:FILE, ade20k:DIR, masks:DIR,
+            coco:DIR, coco-captions:DIR.
         sheet: A picture of some of the images, as sheet.png.
         overwrite: Replace --sheet if it exists.
     """
@@ -120,6 +121,8 @@ def _show(found: FolderCheck, source: FileSource) -> None:
         rows.append((f"ignored: {', '.join(map(str, source.legend.ignored))}", *found.ignored.values()))
     rows.append(("images" if found.said else "all", *(sum(one.values()) for one in found.counts.values())))
     print_table((f"{source.provides[0]} of class" if found.said else "class", *found.counts), rows)
+    if captions := [one for some in source.captions for one in some]:
+        print(f"\n{_counted(len(captions), 'caption')}, the first {captions[0]!r}")
     first, counts = next(iter(found.counts.items()))
     if len(counts) > 1:
         least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
@@ -189,6 +192,7 @@ def _record(data: str, found: FolderCheck, source: FileSource) -> dict[str, Any]
         "data": data,
         "counts": found.counts,
         **said,
+        "captions": sum(map(len, source.captions)),
         "left_out": source.left_out,
         "unreadable": {split: list(map(asdict, images)) for split, images in found.unreadable.items()},
         "duplicates": found.duplicates,

@@ -25,8 +25,8 @@ def scenes(
 
     Args:
         out: The picture, as sheet.png.
-        task: glyphs or pairs.
-        split: train, minival, test, or heldout_fonts.
+        task: glyphs, pairs, search, many or captions.
+        split: train, minival, test, heldout_fonts, or heldout (captions).
         resolutions: Sizes in pixels, as 32,64,96x192 (height x width); several sizes and shapes unless given.
         columns: Scenes side by side.
         rows: Rows of scenes a size.

@@ -30,10 +30,18 @@ GLYPH_CLASSES = tuple("".join(GLYPH_GROUPS))
 RELATIONS = ("left of", "right of", "above", "below")
 PAIRS = tuple((first, second) for place, first in enumerate(SHAPES) for second in SHAPES[place + 1 :])
 PAIR_CLASSES = tuple(f"{first} {relation} {second}" for first, second in PAIRS for relation in RELATIONS)
+COLOURS = {"red": (1, 0, 0), "green": (0, 1, 0), "blue": (0, 0, 1), "yellow": (1, 1, 0), "cyan": (0, 1, 1),
+           "magenta": (1, 0, 1)}  # fmt: skip
+"""Of `captions`: name of a colour -> whether there is much of red, of green, of blue."""
+COLOURED = tuple((colour, shape) for shape in SHAPES for colour in COLOURS)
+COLOURED_CLASSES = tuple(map(" ".join, COLOURED))
+HELD_OUT_CLASSES = ("green disc", "blue square", "yellow triangle", "magenta ring")
+"""Of `captions`: those that its split `heldout` shows, and no other split."""
 _USUAL = ("train", "minival", "test")
-SPLITS = {"glyphs": (*_USUAL, "heldout_fonts"), "pairs": _USUAL, "search": _USUAL, "many": _USUAL}
+SPLITS = {"glyphs": (*_USUAL, "heldout_fonts"), "pairs": _USUAL, "search": _USUAL, "many": _USUAL,
+          "captions": (*_USUAL, "heldout")}  # fmt: skip
 """Task -> its splits. `search` is pairs that are drawn so many pixels large in an image of any extent; `many` is one to
-five shapes, which may hide each other in part, and its label is their number."""
+five shapes, which may hide each other in part, and its label is their number; `captions` is one shape of a colour."""
 
 SIZE = (0.3, 0.95)
 ROTATION = (-15.0, 15.0)
@@ -41,6 +49,8 @@ SHEAR = (-0.15, 0.15)
 ASPECT = (-0.15, 0.15)
 BACKGROUND_COLOUR = (0.0, 0.35)
 OBJECT_COLOUR = (0.65, 1.0)
+NAMED_COLOUR = (0.05, 0.25), (0.75, 1.0)
+"""Of an object whose colour has a name: where there is little of a primary colour, and where there is much."""
 BACKGROUND_GRADIENT = (-0.15, 0.15)
 OBJECT_GRADIENT = (-0.1, 0.1)
 GRATINGS = 4
@@ -62,7 +72,7 @@ MANY_SIZE = (0.15, 0.45)
 """Longest side of each shape in `many`, as a fraction of the image's shorter side."""
 _PLACES = 8
 
-_DRAWS = {"glyphs": 80, "pairs": 80, "search": 80, "many": 200}
+_DRAWS = {"glyphs": 80, "pairs": 80, "search": 80, "many": 200, "captions": 80}
 _TURN = (0.0, 2 * math.pi)
 
 
@@ -105,14 +115,16 @@ def _strokes(draws: _Draws) -> tuple[Stroke, ...]:
     return (stroke,) if present else ()
 
 
-def _object(draws: _Draws, outline: tuple[str, str], size: float) -> SceneObject:
+def _object(draws: _Draws, outline: tuple[str, str], size: float, name: str = "") -> SceneObject:
+    """An object of a colour near white, or of one with a name."""
+    red, green, blue = (NAMED_COLOUR[much] for much in COLOURS[name]) if name else [OBJECT_COLOUR] * 3
     return SceneObject(
         outline=outline,
         size=size,
         rotation=draws.within(ROTATION),
         shear=draws.within(SHEAR),
         aspect=draws.within(ASPECT),
-        colour=draws.colour(OBJECT_COLOUR),
+        colour=(draws.within(red), draws.within(green), draws.within(blue)),
         gradient=draws.colour(OBJECT_GRADIENT),
         gradient_angle=draws.within(_TURN),
     )
@@ -125,7 +137,7 @@ def draw(task: str, split: str, index: int, seed: int = 0) -> Scene:
     require_known(f"split of scenes:{task}", split, SPLITS[task])
     seed = seed if split == "train" else 0
     draws = _Draws(task, split, seed, index)
-    drawn = _glyph(draws, split) if task == "glyphs" else _many(draws) if task == "many" else _pair(draws)
+    drawn = {"glyphs": _glyph, "many": _many, "captions": _coloured}.get(task, _pair)(draws, split)
     label, size, position, objects, offsets = drawn
     background, strokes = _background(draws), _strokes(draws)
     return Scene(task, split, seed, index, label, size, position, background, strokes, objects, offsets)
@@ -144,7 +156,15 @@ def _glyph(draws: _Draws, split: str) -> _Drawn:
     return label, size, position, (_object(draws, (face, GLYPH_CLASSES[label]), size),), ((0.0, 0.0),)
 
 
-def _pair(draws: _Draws) -> _Drawn:
+def _coloured(draws: _Draws, split: str) -> _Drawn:
+    shown = [at for at, one in enumerate(COLOURED_CLASSES) if (one in HELD_OUT_CLASSES) == (split == "heldout")]
+    label = shown[draws.choice(len(shown))]
+    colour, shape = COLOURED[label]
+    size, position = draws.within(SIZE), draws.pair()
+    return label, size, position, (_object(draws, ("shape", shape), size, colour),), ((0.0, 0.0),)
+
+
+def _pair(draws: _Draws, split: str) -> _Drawn:
     """Two shapes in a box whose longest side is `size`, along the axis of their relation."""
     label = draws.choice(len(PAIR_CLASSES))
     names, relation = PAIRS[label // len(RELATIONS)], label % len(RELATIONS)
@@ -162,7 +182,7 @@ def _pair(draws: _Draws) -> _Drawn:
     return label, size, position, (first, second), ((0.0, 0.0), (across, along) if axis == 1 else (along, across))
 
 
-def _many(draws: _Draws) -> _Drawn:
+def _many(draws: _Draws, split: str) -> _Drawn:
     """Shapes of any kinds in the unit square, each at that of a few drawn places where it covers least of the others.
 
     The later ones are drawn over the earlier ones.

@@ -19,11 +19,13 @@ from sightline.data.folders import SPLITS, files_by_split, split_by_name, splits
 from sightline.data.image_file import ByteRange, EncodedImage, check_image_file
 from sightline.data.image_index import ImageIndex, stamp_of
 from sightline.data.image_list import NO_LABEL, natural_key
-from sightline.data.labelled import ClassificationFiles, class_part, understood
+from sightline.data.labelled import ClassificationFiles, captions_in, class_part, understood
 from sightline.data.skip_policy import Progress, Unreadable
 from sightline.data.stored import options_of
 from sightline.errors import InputError, UnreadableDataError, unknown_name_error
 from sightline.io.read import RECORD, read_text
+
+_CAPTIONS = ("caption", "captions", "text", "sentence", "sentences")
 
 
 class HuggingFace(ClassificationFiles):
@@ -33,18 +35,23 @@ class HuggingFace(ClassificationFiles):
     The image is the only column of images, the label the only one of classes (`ClassLabel`); `hf:DIR,image=a,label=b`
     names others: an image may also be a column of bytes, a label one of whole numbers, whose classes are called by
     them, of words (`understood`), or of true and false. Such a column needs no naming where it is called label.
-    `config=NAME` is the part of a data set that `load_dataset` asks for. Splits are called as `imagefolder` calls them:
-    `validation` alone is `test`; a data set without splits is `test`. Images are not decoded by `datasets`, but as
-    files are. A row without an image or a label is one that cannot be read.
+    Captions are a column of texts, or of lists of texts, that is called caption, captions, text, sentence or sentences;
+    `caption=NAME` names another. `config=NAME` is the part of a data set that `load_dataset` asks for.
+
+    Splits are called as `imagefolder` calls them: `validation` alone is `test`; a data set without splits is `test`.
+    Images are not decoded by `datasets`, but as files are. A row without an image or a label cannot be read.
     """
 
     name: ClassVar[str] = "hf"
-    options: ClassVar[tuple[str, ...]] = ("image", "label", "config")
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "caption", "config")
 
-    def __init__(self, place: str, tables: Any, image: str | None = None, label: str | None = None) -> None:
+    def __init__(
+        self, place: str, tables: Any, image: str | None = None, label: str | None = None, caption: str | None = None
+    ) -> None:
         """A data set of a `datasets.Dataset`, or a mapping from names of splits to such, from a folder or name; `image`
-        and `label` are the columns, None where there is only one that may be it. Raises InputError where a table is
-        streamed, none has rows, or a column is missing, or one of several."""
+        and `label` are the columns, None where there is only one that may be it; `caption` that of texts, None for the
+        one of a known name. Raises InputError where a table is streamed, none has rows, or a column is missing, or one
+        of several."""
         known, self.skipped = _by_split(place, tables)
         first, features = next((split, table.features) for split, table in known.items())
         image = _column(place, features, "image", image)
@@ -65,7 +72,9 @@ class HuggingFace(ClassificationFiles):
             if wrong := [pair for pair in zip(own, names, strict=False) if pair[0] != pair[1]]:
                 said = f"{wrong[0][0]!r} of {split} is {wrong[0][1]!r} in {first}"
                 raise InputError(f"hf:{place}: column {label}: {said} (expected: the same classes in the same order)")
-        said = [one for table in known.values() for one in _labels(table, label)]
+        said = [one for table in known.values() for one in _values(table, label)]
+        texts = _caption_column(place, features, label, caption)
+        captions = [captions_in(one) for table in known.values() for one in _values(table, texts)]
         rows = [(split, number) for split, table in known.items() for number in range(len(table))]
         splits, where = np.array([split for split, _ in rows]), f"hf:{place}: column {label}"
         classes, labels, faults = understood([NO_LABEL if one is None else one for one in said], splits, where, names)
@@ -78,7 +87,7 @@ class HuggingFace(ClassificationFiles):
             contents.stats(),
             contents,
         )
-        super().__init__(Path(place), classes, listing, labels, faults)
+        super().__init__(Path(place), classes, listing, labels, faults, captions, caption is not None)
 
     @classmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:
@@ -225,8 +234,19 @@ def _column(place: str, features: Mapping[str, Any], kind: str, asked: str | Non
     return own[0]
 
 
-def _labels(table: Any, column: str) -> list[int | str | None]:
-    """What a column says of each row: a number, or a word; None where it says nothing."""
+def _caption_column(place: str, features: Mapping[str, Any], label: str, asked: str | None) -> str:
+    """The column of captions; none where no column of texts is called so."""
+    # A list of texts is written in several ways.
+    inner = {name: one[0] if isinstance(one, list) else getattr(one, "feature", one) for name, one in features.items()}
+    found = [name for name, one in inner.items() if str(getattr(one, "dtype", "")).endswith(("string", "string_view"))]
+    if asked is not None and asked not in found:
+        raise unknown_name_error(f"hf:{place}: column of captions", asked, found)
+    named = (name for known in _CAPTIONS for name in found if name.lower() == known and name != label)
+    return asked or next(named, "")
+
+
+def _values(table: Any, column: str) -> list[Any]:
+    """What a column says of each row: a number, a word, or a list; None where it says nothing."""
     if column not in table.column_names:
         return [None] * len(table)
     values = table.data.column(column)

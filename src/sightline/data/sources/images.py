@@ -23,7 +23,7 @@ class Images(FileSource):
     """
 
     name: ClassVar[str] = "images"
-    provides: ClassVar[tuple[str, ...]] = ()
+    provides: tuple[str, ...] = ()
     reduced: ClassVar[bool] = True
 
     def __init__(self, root: str | Path) -> None:

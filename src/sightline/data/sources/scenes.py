@@ -11,15 +11,16 @@ import numpy as np
 from sightline.data.crops import RandomResizedCrop
 from sightline.data.scenes import draw as scenes
 from sightline.data.scenes.outlines import SHAPES
+from sightline.data.scenes.phrases import CAPTIONS
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
-from sightline.data.targets import Crop, Label, Objects
+from sightline.data.targets import Crop, LabelledCaptions, Objects, with_one_caption
 from sightline.errors import InputError, require_known
 
 # Lengths of `search` scale with so many pixels: those of the training that it is meant for.
 _SEARCHED = 32
-LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000}
+LENGTHS = {"train": None, "minival": 2_000, "test": 10_000, "heldout_fonts": 10_000, "heldout": 10_000}
 _GLYPHS = {group: tuple(map(scenes.GLYPH_CLASSES.index, group)) for group in scenes.GLYPH_GROUPS}
 _PAIRS = {
     f"{one}+{two}": tuple(scenes.PAIR_CLASSES.index(f"{one} {relation} {two}") for relation in scenes.RELATIONS)
@@ -28,8 +29,8 @@ _PAIRS = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SceneTarget(Label):
-    """All that a scene says: its class, and exactly what is where, which is worked out where it is asked for.
+class SceneTarget(LabelledCaptions):
+    """All that a scene says: its class, captions, and exactly what is where, which is worked out where it is asked for.
 
     Attributes:
         drawn: the scene in pixels; things: int64 [objects], which class each object is.
@@ -68,14 +69,19 @@ class SceneTarget(Label):
 
 class Scenes(Source):
     """One task of the scenes: "glyphs" (24 characters in 10 confusable groups), "pairs" (6 pairs x 4 relations of two
-    shapes), "search" (pairs as large in pixels as at 32 px in an image of any extent) or "many" (1 to 5 shapes).
+    shapes), "search" (pairs as large in pixels as at 32 px in an image of any extent), "many" (1 to 5 shapes) or
+    "captions" (one of 4 shapes in one of 6 colours). Pairs, search and captions have captions too.
 
     `train` is endless: index i of seed s is always the same scene, whatever the epoch. `heldout_fonts` (glyphs only)
-    is `test` with five fonts that no other split uses.
+    is `test` with five fonts that no other split uses; `heldout` (captions only) shows the four colours of shapes that
+    no other split does.
+
+    Attributes:
+        class_captions: of each class, by its number; none of glyphs and many.
     """
 
     name: ClassVar[str] = "scenes"
-    provides: ClassVar[tuple[str, ...]] = ("label", "pixels", "objects")
+    provides = ("label", "pixels", "objects")
     is_synthetic: ClassVar[bool] = True
     transform: RandomResizedCrop
 
@@ -83,8 +89,12 @@ class Scenes(Source):
         """Raises InputError for a task that is none of these."""
         require_known("task of scenes", task, scenes.SPLITS)
         self.task, self.splits = task, scenes.SPLITS[task]
-        self.classes = {"glyphs": scenes.GLYPH_CLASSES, "many": scenes.MANY_CLASSES}.get(task, scenes.PAIR_CLASSES)
-        self.groups = {"glyphs": _GLYPHS, "many": {}}.get(task, _PAIRS)
+        own = {"glyphs": scenes.GLYPH_CLASSES, "many": scenes.MANY_CLASSES, "captions": scenes.COLOURED_CLASSES}
+        self.classes = own.get(task, scenes.PAIR_CLASSES)
+        self.class_captions = CAPTIONS.get(task, ())
+        self.provides += ("captions",) if self.class_captions else ()
+        self.says_sides = bool(self.class_captions) and task != "captions"
+        self.groups = {"glyphs": _GLYPHS, "many": {}, "captions": {}}.get(task, _PAIRS)
         self.object_classes = scenes.GLYPH_CLASSES if task == "glyphs" else SHAPES
         self.pixel_classes = ("background", *self.object_classes)
         # Glyphs are not mirrored.
@@ -120,7 +130,9 @@ class Scenes(Source):
         size = math.ceil(times * image_size[0]), math.ceil(times * image_size[1])
         seen = render(scene, size, times * min(_SEARCHED, *image_size) if self.task == "search" else None)
         things = np.array([self.object_classes.index(item.outline[1]) for item in scene.objects])
-        target = SceneTarget(scene.label, drawn=seen, things=things)
+        captions = self.class_captions[scene.label] if self.class_captions else ()
+        target = SceneTarget(scene.label, drawn=seen, things=things, captions=captions, meaning=scene.label)
+        target = with_one_caption(target, index=index, **shown) if split == "train" else target
         group: dict[str, str | float] = {"group": self._group_of[scene.label]} if self.groups else {}
         example = Example(seen.image, target, f"scenes/{self.task}/{split}/{index}", group)
         if cut:

@@ -30,7 +30,8 @@ class WebDataset(ClassificationFiles):
     A sample is the members of one key, their name up to the first dot behind the last slash: an image, and `cls`, the
     number of its class in ASCII, or `json`, whose field `label` or `cls` is that number. `SHARDS,image=EXT,label=NAME`
     chooses others: NAME is the extension of a member, or a field of `json`. What NAME names, and the field `label`, may
-    be words too, or true and false, where most labels are (`understood`). The classes are called as `classes.txt` or
+    be words too, or true and false, where most labels are (`understood`). Captions are the lines of `txt`, or the field
+    `caption` or `captions` of `json`; `caption=NAME` chooses others. The classes are called as `classes.txt` or
     `classnames.txt` beside the shards says, one a line; else by those words, or by numbers up to the highest.
 
     The split is a word of a shard's name (`train-0.tar`, `pets-val-0.tar`), where each has one, or the folder of a
@@ -40,7 +41,7 @@ class WebDataset(ClassificationFiles):
     """
 
     name: ClassVar[str] = "wds"
-    options: ClassVar[tuple[str, ...]] = ("image", "label")
+    options: ClassVar[tuple[str, ...]] = ("image", "label", "caption")
 
     def __init__(self, argument: str, progress: Progress | None = None) -> None:
         """List what is in the shards; `progress` and errors are those of `Source.open` and `index_shards`."""
@@ -59,7 +60,8 @@ class WebDataset(ClassificationFiles):
         where = {path: os.path.relpath(path, root) for path in split_of}
         rows = [(split_of[shard.path], shard, sample) for shard in found for sample in shard.samples]
         if not rows:
-            raise InputError(f"{root}: no samples in {len(found)} shards (expected: KEY.jpg with KEY.cls or KEY.json)")
+            expected = "KEY.jpg with KEY.cls, KEY.txt or KEY.json"
+            raise InputError(f"{root}: no samples in {len(found)} shards (expected: {expected})")
         names = [root / name for name in ("classes.txt", "classnames.txt") if (root / name).exists()]
         classes, labels, faults = understood(
             [sample.label for _, _, sample in rows],
@@ -77,7 +79,8 @@ class WebDataset(ClassificationFiles):
             TarImages(found),
         )
         own = {row: one.fault for row, (_, _, one) in enumerate(rows) if one.fault and labels[row] < 0}
-        super().__init__(root, classes, listing, labels, own | faults)
+        captions = [sample.captions for _, _, sample in rows]
+        super().__init__(root, classes, listing, labels, own | faults, captions, "caption" in options)
 
     @classmethod
     def open(cls, argument: str, progress: Progress | None = None) -> Self:

@@ -84,7 +84,7 @@ class _Masked(Label):
 class _Sized(SuiteImages):
     """Images that say how large the object of their class is, and of what class each pixel is."""
 
-    provides: ClassVar[tuple[str, ...]] = ("label", "pixels")
+    provides: tuple[str, ...] = ("label", "pixels")
 
     def __init__(self, data: str, root: Path, images: Sequence[LabelledFile], numbers: dict[str, int]) -> None:
         super().__init__(data, root, synsets(), images)
