@@ -118,7 +118,7 @@ class Source(ABC):
             UnreadableDataError: the image could not be read.
         """
 
-    def captions(self, split: str) -> Iterator[str]:
+    def all_captions(self, split: str) -> Iterator[str]:
         """The captions of a split, without an image being read; raises InputError where there are none."""
         raise InputError(f"data {self.name}: has no captions")
 

@@ -9,7 +9,7 @@ import math
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -175,6 +175,12 @@ class FileSource(Source):
     def _row(self, split: str, index: int, image_size: tuple[int, int] = (1, 1)) -> int:
         self.check(split, index, image_size)
         return int(self._rows[self._folder(split)][index])
+
+    def all_captions(self, split: str) -> Iterator[str]:
+        """As `Source.all_captions`."""
+        if not self.captions:
+            return super().all_captions(split)
+        return (one for row in self._rows[self._folder(split)].tolist() for one in self.captions[row])
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """One image, as it is seen in training or in evaluation; `name` is its path."""

@@ -218,7 +218,8 @@ def check_sets(model: Model, sets: Sequence[EvalSet], config: EvaluateConfig) ->
     for part in sets:
         named = model.config.replace(class_names=None) if part.by_place else model.config
         task = make_task(named.task, named, config.task_options).bind(part.source, part.data)
-        check_provided(type(task), part.source)
+        if not (task.by_words and "label" in part.source.provides):
+            check_provided(type(task), part.source)
         check_measures(measures_of(part, config), model, task, part.source, [part.split])
         if config.temperature and not part.preparation:
             check_task(task)

@@ -165,6 +165,8 @@ class ViTConfig:
                 raise InputError(f"encoding_options.{key}: is decided by the model")
         if not self.has_classifier:
             head_class(self.head)
+        if self.head == "contrastive" and self.task == "classification":
+            object.__setattr__(self, "task", "contrastive")
         if self.pool == "cls" and self.class_token is False:
             others = " or ".join(repr(pool) for pool in get_args(Pool) if pool != "cls")
             raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")

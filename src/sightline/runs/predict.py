@@ -29,6 +29,7 @@ from sightline.hub.load import config_from_record, read_config_record
 from sightline.io.atomic import make_parent, write_file
 from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
+from sightline.models.head import CLASSIFIERS
 from sightline.models.zero_shot import zero_shot_classifier
 from sightline.runs import outputs
 from sightline.runs.console import warn
@@ -97,9 +98,10 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     config, device = run.model.config, run.model.anchor.device
     if asked.frames is not None and not config.takes_clips:
         raise InputError(f"--frames {asked.frames}: {run.path} takes images (expected none)")
-    model = zero_shot_classifier(run.model, asked.labels, ("{}",)) if asked.labels else run.model
+    labels = [label.strip() for word in asked.labels for label in word.split(",") if label.strip()]
+    model = zero_shot_classifier(run.model, labels, ("{}",)) if labels else run.model
     task = task_of(model)
-    if model.num_classes == 0 and config.head == "linear":
+    if model.num_classes == 0 and config.head in CLASSIFIERS:
         raise InputError(f"{run.path}: has no head, so it names no classes")
     check_channels(config.channels, str(run.path))
     if isinstance(view, tuple) and config.fit == "exact":

@@ -46,6 +46,7 @@ class Task(ABC):
         name: as it is configured.
         needs: what a source must provide, as `Source.provides`.
         mixes: its targets can be mixed.
+        by_words: it is measured of classes too, by their names, on data without what it needs.
         joint: its loss is of all images of a step together (`joint_loss`).
         primary: name of the metric by whose first row runs are compared and the best checkpoint is chosen.
         tuned_by: what `tuning_loss` is, in words.
@@ -57,6 +58,7 @@ class Task(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("label",)
     mixes: ClassVar[bool] = False
+    by_words: ClassVar[bool] = False
     joint: ClassVar[bool] = False
     primary: ClassVar[str]
     tuned_by: ClassVar[str] = "loss"

@@ -59,8 +59,8 @@ class Contrastive(Task):
     """A caption or some of each image, one of which is drawn each epoch of training."""
 
     name: ClassVar[str] = "contrastive"
-    # Captions or, to be measured by words, classes.
-    needs: ClassVar[tuple[str, ...]] = ()
+    needs: ClassVar[tuple[str, ...]] = ("captions",)
+    by_words: ClassVar[bool] = True
     joint: ClassVar[bool] = True
     primary: ClassVar[str] = "retrieval"
     tuned_by: ClassVar[str] = "loss of the pairs of a batch"
@@ -162,7 +162,7 @@ def text_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, An
     key = options.tokenizer, options.vocab_size, lower
     if key not in known:
         if options.tokenizer is None:
-            made = TextTokenizer.learn(source.captions("train"), vocab_size=options.vocab_size, lower_case=lower)
+            made = TextTokenizer.learn(source.all_captions("train"), vocab_size=options.vocab_size, lower_case=lower)
         else:
             made = read_tokenizer(options.tokenizer, lower_case=lower)
         known[key] = made.content, made.vocab_size, made.token_id(*_END_TOKENS), made.token_id(*_PAD_TOKENS) or 0

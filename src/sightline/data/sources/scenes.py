@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -118,6 +119,13 @@ class Scenes(Source):
         """None for train, which is endless; 2,000 for minival, 10,000 for the others."""
         require_known("split of scenes", split, self.splits)
         return LENGTHS[split]
+
+    def all_captions(self, split: str) -> Iterator[str]:
+        """As `Source.all_captions`: every sentence that is drawn from."""
+        self.check(split)
+        if not self.class_captions:
+            return super().all_captions(split)
+        return (one for some in self.class_captions for one in some)
 
     def example(self, split: str, index: int, image_size: tuple[int, int], *, seed: int = 0, epoch: int = 0) -> Example:
         """A scene rendered at `image_size`; `epoch` changes the part that is shown, where there is one."""
