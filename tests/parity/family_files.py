@@ -20,7 +20,11 @@ from torch import Tensor
 
 HERE = Path(__file__).parent
 GIVEN = os.environ.get("SIGHTLINE_GOLDEN")
-FOLDERS = [Path(one) for one in GIVEN.split(os.pathsep)] if GIVEN else [HERE / "golden", HERE / "golden_families"]
+FOLDERS = (
+    [Path(one) for one in GIVEN.split(os.pathsep)]
+    if GIVEN
+    else [HERE / "golden", HERE / "golden_families", HERE / "golden_text"]
+)
 TOLERANCE = 5e-5
 """Of outputs in float32."""
 
@@ -46,12 +50,17 @@ KINDS: Mapping[str, str] = {
     "eomt": "models.eomt",
     "vitdet_pyramid": "SimpleFeaturePyramid",
     "owlvit_heads": "OwlViTBoxPredictionHead",
+    "open_clip": "open_clip.model.CLIP",
+    "clip_pair": "CLIPModel",
+    "siglip_pair": "SiglipModel",
+    "siglip2_pair": "Siglip2Model",
+    "owlvit_whole": "OwlViTForObjectDetection",
     "owlvit_model": "OwlViTForObjectDetection",
 }
 """What is tried -> what the class of its files has in its name, one of several."""
 
-# Both are definitions, and no class: the one that has such a tensor.
-_MARKS = {"relative1d_paper": "index.offset", "mpp_paper": "out.mean.labels"}
+# Of one class, or definitions and no class: the one that has such a tensor.
+_MARKS = {"relative1d_paper": "index.offset", "mpp_paper": "out.mean.labels", "owlvit_whole": "in.tokens"}
 
 
 def _kind(said: Mapping[str, str], names: set[str]) -> str | None:
