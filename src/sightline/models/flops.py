@@ -64,7 +64,7 @@ def _of_image(config: ViTConfig) -> tuple[int, int]:
     if not config.has_classifier:
         return 0, 0
     hidden = (config.head_hidden or config.dim) if config.head == "mlp" else 0
-    made = config.dim * (hidden or config.num_classes) + hidden * config.num_classes if config.num_classes else 0
+    made = config.pooled_dim * (hidden or config.num_classes) + hidden * config.num_classes if config.num_classes else 0
     if not config.has_probe:
         return made, 0
     # The probe's query is the same for all images, and left out; its output goes through a projection and an MLP.
