@@ -12,7 +12,7 @@ from sightline.convert import export_weights, import_weights
 from sightline.models import Model
 from sightline.models.contrastive import ContrastiveHead
 from sightline.tasks.pair_losses import pair_loss
-from tests.parity.family_files import assert_close, files, read, weights
+from tests.parity.family_files import assert_close, files, read, said_of, weights
 
 
 def head_of(model: Model) -> ContrastiveHead:
@@ -47,3 +47,35 @@ def test_open_clip(file: str) -> None:
     custom = {name if name.startswith(("visual.", "logit_")) else f"text.{name}": one for name, one in back.items()}
     again = import_weights("open_clip", custom, {"model_cfg": arguments})
     assert again.config == model.config
+
+
+@pytest.mark.parametrize("file", [*files("clip_pair"), *files("siglip_pair"), *files("siglip2_pair")])
+@torch.no_grad()
+def test_transformers(file: str) -> None:
+    tensors, said = read(file)
+    state, kind = weights(tensors), {"CLIPModel": "clip", "SiglipModel": "siglip", "Siglip2Model": "siglip2"}
+    arguments = {f"{name}_config": said[name] for name in ("text", "vision")}
+    arguments |= {"model_type": kind[said_of(file)["cls"].rpartition(".")[2]]}
+    arguments |= {name: one for name, one in said.items() if name == "projection_dim"}
+    model = import_weights("transformers", state, arguments)
+    head = head_of(model)
+    if "in.images" in tensors:
+        images: Any = tensors["in.images"]
+    else:
+        side = model.config.patch_size
+        images = [
+            # Flat patches (row, column, channel) of each image, padded.
+            one[: rows * cols].unflatten(0, (rows, cols)).unflatten(2, (side, side, -1)).permute(4, 0, 2, 1, 3)
+            .reshape(-1, rows * side, cols * side)
+            for one, (rows, cols) in zip(tensors["in.patches"], tensors["in.shapes"].tolist(), strict=True)
+        ]  # fmt: skip
+    ours, texts = model(images), model.encode_text(tensors["in.tokens"])
+    assert_close(ours, tensors["out.image_normalised"])
+    assert_close(texts, tensors["out.text_normalised"])
+    assert_close(head.logits(ours, texts), tensors["out.logits_per_image"])
+    if "in.large" in tensors:
+        assert_close(features(model, tensors["in.large"]), tensors["out.large_image_features"])
+    back, given = export_weights(model, "transformers")
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], one) for name, one in state.items())
+    assert import_weights("transformers", back, given).config == model.config

@@ -10,6 +10,7 @@ import torch
 
 from sightline.convert import maps
 from sightline.convert.base import Arguments, Project, State
+from sightline.convert.hf_pair import PAIRS, ClipPair
 from sightline.convert.hf_vit import BERT, FEATURES, FIELDS, MASK, SIZES, Beit, Clip, Deit, Siglip, Source, Vit
 from sightline.convert.maps import TensorMap
 from sightline.errors import InputError, require_known
@@ -122,10 +123,10 @@ class Dinov3(Vit):
         return [*super().block_maps(config, ours, theirs), *gated]
 
 
-FAMILIES: Mapping[str, Vit] = {
+FAMILIES: Mapping[str, Vit | ClipPair] = {
     "vit": Vit(), "deit": Deit(), "vit_mae": Vit(), "beit": Beit(), "dinov2": Dinov2(),
     "dinov2_with_registers": Dinov2WithRegisters(), "dinov3_vit": Dinov3(), "siglip_vision_model": Siglip(),
-    "clip_vision_model": Clip(),
+    "clip_vision_model": Clip(), **PAIRS,
 }  # fmt: skip
 """By `model_type`."""
 _INSIDE = "|".join(sorted({re.escape(one.inside) for one in FAMILIES.values() if one.inside}))
@@ -139,10 +140,13 @@ class Transformers(Source, Project):
 
     name = Source.name
     arguments: ClassVar = {}
-    aside = (rf"({_INSIDE})?(pooler\.dense\.|visual_projection\.|decoder\.|embeddings\.(mask_token|position_ids)$)",)
+    aside = (
+        rf"({_INSIDE})?(pooler\.dense\.|visual_projection\.|decoder\.|embeddings\.(mask_token|position_ids)$)",
+        r"(text|vision)_model\.embeddings\.position_ids$",
+    )
     example = "model_type=vit"
 
-    def family(self, given: Arguments) -> Vit:
+    def family(self, given: Arguments) -> Vit | ClipPair:
         """What a configuration is of; raises InputError where ours have none."""
         require_known("transformers: model_type", given.get("model_type"), FAMILIES)
         return FAMILIES[given["model_type"]]
@@ -154,7 +158,7 @@ class Transformers(Source, Project):
         return self.family(given).filled(given)
 
     def rename_foreign(self, state: State) -> State:
-        if not all(re.match(FEATURES, name) for name in state):
+        if any(name.startswith("text_model.") or not re.match(FEATURES, name) for name in state):
             return state
         return {re.sub(f"^({_INSIDE})", "", name): one for name, one in state.items()}
 
@@ -164,8 +168,11 @@ class Transformers(Source, Project):
     def export_arguments(self, model: Model) -> dict[str, Any]:
         config, origin = model.config, model.config.origin or {}
         scaled, registers = config.layer_scale is not None, config.num_registers
+        pair = config.head == "contrastive"
+        naflex = config.encoding_options.get("interpolation") == "bilinear_antialias"
         # The first of these that is there, where it did not come from one of them.
         features = {
+            "siglip2": pair and naflex, "clip": pair and config.has_class_token, "siglip": pair,
             "dinov3_vit": config.encoding == "rope_dinov3", "beit": config.encoding.startswith("rpe_learned"),
             "siglip_vision_model": config.pool == "attention", "clip_vision_model": config.norm_pre,
             "dinov2_with_registers": scaled and registers, "dinov2": scaled, "deit": registers == 1, "vit": True,

@@ -230,6 +230,8 @@ def _load(folder: Path, allow_nonfinite: bool) -> Model:
         if (read := read_transformers_folder(_folder(folder), allow_nonfinite=allow_nonfinite)) is None:
             return _load_folder(folder, allow_nonfinite)
         config, state, prepared = read
+        if (tokenizer := _folder(folder) / TOKENIZER).exists():
+            config["tokenizer"] = read_text(tokenizer, 8 * RECORD, "a tokenizer")
         with errors_of_file(folder):
             return import_weights("transformers", state, {**config, "preprocessor_config": prepared})
     state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
