@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
+from sightline import load_model
 from sightline.convert import export_weights, import_weights
 from sightline.models import Model
 from sightline.models.contrastive import ContrastiveHead
@@ -79,3 +83,26 @@ def test_transformers(file: str) -> None:
     assert back.keys() == state.keys()
     assert all(torch.equal(back[name], one) for name, one in state.items())
     assert import_weights("transformers", back, given).config == model.config
+
+
+@pytest.mark.parametrize("file", [*files("open_clip")[:1], *files("clip_pair")[:1], *files("siglip_pair")[:1]])
+@torch.no_grad()
+def test_folders_load_by_one_call(file: str, tmp_path: Path) -> None:
+    tensors, said = read(file)
+    if "vision_cfg" in said:
+        save_file(weights(tensors), tmp_path / "open_clip_model.safetensors")
+        record = {"model_cfg": said, "preprocess_cfg": {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.5, 0.5]}}
+        (tmp_path / "open_clip_config.json").write_text(json.dumps(record))
+    else:
+        save_file({name: one.half() for name, one in weights(tensors).items()}, tmp_path / "model.safetensors")
+        kind = "clip" if "CLIP" in said_of(file)["cls"] else "siglip"
+        record = {"model_type": kind, "text_config": said["text"], "vision_config": said["vision"]}
+        record |= {"projection_dim": said["projection_dim"]} if kind == "clip" else {}
+        (tmp_path / "config.json").write_text(json.dumps(record))
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_mean": [0.1, 0.2, 0.3]}))
+    model = load_model(tmp_path)
+    assert model.config.mean == pytest.approx((0.1, 0.2, 0.3))
+    logits = head_of(model).logits(model(tensors["in.images"]), model.encode_text(tensors["in.tokens"]))
+    expected = tensors["out.logits" if "out.logits" in tensors else "out.logits_per_image"]
+    # Half precision keeps three digits of the weights.
+    assert_close(logits, expected, 5e-5 if "vision_cfg" in said else 5e-2)

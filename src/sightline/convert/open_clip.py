@@ -12,6 +12,9 @@ from sightline.convert.maps import TensorMap, kernel, map_remaining, transform
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
+OPEN_CLIP = "open_clip_config.json"
+"""In a folder as open_clip publishes it."""
+OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "model.safetensors")
 _VISION = {
     "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224,
     "ls_init_value": None,

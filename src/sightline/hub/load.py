@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from sightline import __version__
 from sightline.convert import import_weights
 from sightline.convert.hf_folder import INDEX, PREPARATION, read_transformers_folder, weight_names
+from sightline.convert.open_clip import OPEN_CLIP, OPEN_CLIP_WEIGHTS
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.convert.weights import unwrapped
 from sightline.distributed.machine import preserve_rng_state
@@ -191,8 +192,8 @@ def load_model(
 
     Args:
         source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
-            for such a folder on the Hugging Face Hub or here, or for one of timm's or transformers'; `timm:name` for
-            what `timm.create_model(name)` builds, as ours.
+            for such a folder on the Hugging Face Hub or here, or for one of timm's, transformers' or open_clip's;
+            `timm:name` for what `timm.create_model(name)` builds, as ours.
         num_classes: where given and not the model's, the head is new; all other weights are read.
         patch_size: where given, patches of so many pixels, as `set_patch_size` makes them of the weights' own.
         allow_nonfinite: accept weights that are NaN or infinite.
@@ -225,6 +226,8 @@ def load_model(
 
 
 def _load(folder: Path, allow_nonfinite: bool) -> Model:
+    if (folder / OPEN_CLIP).exists():
+        return _load_open_clip(folder, allow_nonfinite)
     foreign = read_timm_folder(_folder(folder))
     if foreign is None:
         if (read := read_transformers_folder(_folder(folder), allow_nonfinite=allow_nonfinite)) is None:
@@ -239,6 +242,21 @@ def _load(folder: Path, allow_nonfinite: bool) -> Model:
     link = published_link(model.config, foreign.given["model"], foreign.tag)
     model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
     return model
+
+
+def _load_open_clip(folder: Path, allow_nonfinite: bool) -> Model:
+    record = read_json(folder / OPEN_CLIP, "the configuration of an open_clip model")
+    if not isinstance(record, dict):
+        raise InputError(f"{folder / OPEN_CLIP}: is not the configuration of an open_clip model")
+    file = next((folder / name for name in OPEN_CLIP_WEIGHTS if (folder / name).exists()), None)
+    if file is None:
+        raise InputError(f"{folder}: has no weights (expected {' or '.join(OPEN_CLIP_WEIGHTS)})")
+    if (tokenizer := folder / TOKENIZER).exists():
+        record["tokenizer"] = read_text(tokenizer, 8 * RECORD, "a tokenizer")
+    with errors_of_file(folder):
+        return import_weights(
+            "open_clip", load_tensors(file, allow_nonfinite=allow_nonfinite, unwrap=unwrapped), record
+        )
 
 
 def resolve_source(source: str | Path) -> Path:
@@ -258,7 +276,7 @@ def resolve_source(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER, INDEX, *PREPARATION]
+        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER, INDEX, *PREPARATION, OPEN_CLIP, *OPEN_CLIP_WEIGHTS[:1]]
         found = Path(fetch(allow_patterns=files))
         if not (found / WEIGHTS).exists():
             # Several files, or an older repository's torch file, read without running anything.
