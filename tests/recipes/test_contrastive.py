@@ -61,8 +61,10 @@ def test_navit_contrastive_in_numbers():
         names = [name for name, _ in blocks.named_parameters()]
         assert not [name for name in names if name.endswith(".bias") and "norm" not in name]
         assert blocks[0].attn.q_norm.weight.numel()
-    decayed = {id(one) for group in parameter_groups(model, optimizer) if group["weight_decay"] for one in group["params"]}
-    assert {id(model.head.image_proj.weight), id(model.head.text_proj.weight), id(text.blocks[0].mlp.fc1.weight)} < decayed
+    groups = parameter_groups(model, optimizer)
+    decayed = {id(one) for group in groups if group["weight_decay"] for one in group["params"]}
+    matrices = (model.head.image_proj.weight, model.head.text_proj.weight, text.blocks[0].mlp.fc1.weight)
+    assert {id(one) for one in matrices} < decayed
     assert id(model.head.logit_scale) not in decayed
 
 
@@ -83,14 +85,14 @@ def test_recipes_by_data(tmp_path):
     assert Contrastive.model_options(open_source("scenes:pairs"), options)["head_options"]["text"]["depth"] == 2
 
 
-@pytest.mark.parametrize("words", [["csv"], ["csv", "--recipe", "navit_contrastive"], ["--recipe", "contrastive_scenes"]])
-def test_a_dry_run(tmp_path, monkeypatch, capsys, words):
+@pytest.mark.parametrize("name", ["csv", "navit_contrastive", "contrastive_scenes"])
+def test_a_dry_run(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    data = [captions(tmp_path)] if words[0] == "csv" else []
-    small = ["--workers", "0"]
-    if "navit_contrastive" in words:
+    data = [] if name == "contrastive_scenes" else [captions(tmp_path)]
+    small = ["--workers", "0"] if name == "csv" else ["--recipe", name, "--workers", "0"]
+    if name == "navit_contrastive":
         small += ["--model", "vit_tiny_patch16", "--packing.tokens", "512", "--task-options.text.depth", "1"]
-    assert main(["train", *data, *words[len(data) :], *small, "--dry-run"]) == 0
+    assert main(["train", *data, *small, "--dry-run"]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -135,5 +137,4 @@ def test_the_explorer_opens_it(run):
 
 def test_the_page_shows_its_curves(run, tmp_path):
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "zero_shot_top1" in page or "Zero shot top1" in page
+    assert 'id="words"' in (tmp_path / "page.html").read_text()
