@@ -209,9 +209,9 @@ def navit_contrastive(data: str = "csv:captions.csv") -> TrainConfig:
 
     Chosen, as the paper does not say: R of 256, packs, images, model, dropped tokens and steps of warm-up and cooldown
     are those of `navit_pretrain`; the text tower has the depth and the width of ViT-B (12 layers, 768), a learned table
-    of positions and a learned probe that pools; both share 768 numbers; the softmax loss. A vocabulary of 32,000 tokens
-    is learned from the captions, in small letters; the paper's is T5's: `--task-options.tokenizer
-    hf-hub:google-t5/t5-base`.
+    of positions and a learned probe that pools; blocks of both towers have no biases, MLPs neither; the shared space
+    has 768 numbers; the loss is the softmax one. A vocabulary of 32,000 tokens is learned from the captions, in small
+    letters; the paper's is T5's: `--task-options.tokenizer hf-hub:google-t5/t5-base`.
     """
     before = navit_pretrain(data)
     text = {"depth": 12, "dim": 768, "heads": 12, "length": 24, "encoding": "learned_1d", "pool": "attention"}
