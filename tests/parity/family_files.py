@@ -20,7 +20,11 @@ from torch import Tensor
 
 HERE = Path(__file__).parent
 GIVEN = os.environ.get("SIGHTLINE_GOLDEN")
-FOLDERS = [Path(one) for one in GIVEN.split(os.pathsep)] if GIVEN else [HERE / "golden", HERE / "golden_families"]
+FOLDERS = (
+    [Path(one) for one in GIVEN.split(os.pathsep)]
+    if GIVEN
+    else [HERE / one for one in ("golden", "golden_families", "golden_hf", "golden_text")]
+)
 TOLERANCE = 5e-5
 """Of outputs in float32."""
 
@@ -46,12 +50,19 @@ KINDS: Mapping[str, str] = {
     "eomt": "models.eomt",
     "vitdet_pyramid": "SimpleFeaturePyramid",
     "owlvit_heads": "OwlViTBoxPredictionHead",
+    "open_clip": "open_clip.model.CLIP",
+    "clip_pair": "CLIPModel",
+    "siglip_pair": "SiglipModel",
+    "siglip2_pair": "Siglip2Model",
+    "owlvit_whole": "OwlViTForObjectDetection",
     "owlvit_model": "OwlViTForObjectDetection",
+    "hf_vision": "ViTModel|ViTFor|ViTMAE|DeiT|Dinov2|DINOv3ViT|BeitModel|BeitFor|SiglipVisionModel|CLIPVisionModel",
+    "hf_folder": "a folder of transformers'",
 }
 """What is tried -> what the class of its files has in its name, one of several."""
 
-# Both are definitions, and no class: the one that has such a tensor.
-_MARKS = {"relative1d_paper": "index.offset", "mpp_paper": "out.mean.labels"}
+# Of one class, or definitions and no class: the one that has such a tensor.
+_MARKS = {"relative1d_paper": "index.offset", "mpp_paper": "out.mean.labels", "owlvit_whole": "in.tokens"}
 
 
 def _kind(said: Mapping[str, str], names: set[str]) -> str | None:
@@ -69,7 +80,10 @@ def _found() -> dict[str, tuple[Path, str | None]]:
     for folder in FOLDERS:
         for path in sorted(folder.rglob("*.safetensors")):
             with safe_open(path, "pt") as opened:
-                kind = _kind(opened.metadata() or {}, set(opened.keys()))
+                said = opened.metadata() or {}
+                if (path.parent / "config.json").exists():
+                    said = {"cls": KINDS["hf_folder"]}
+                kind = _kind(said, set(opened.keys()))
             name = path.relative_to(folder).with_suffix("").as_posix()
             while name in found:
                 name += "+"
@@ -86,6 +100,11 @@ def files(kind: str) -> list[str]:
 def unclaimed() -> dict[str, Path]:
     """Files of no kind."""
     return {name: path for name, (path, kind) in _found().items() if kind is None}
+
+
+def path_of(file: str) -> Path:
+    """Where a file lies."""
+    return _found()[file][0]
 
 
 def said_of(file: str) -> dict[str, str]:

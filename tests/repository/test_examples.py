@@ -18,7 +18,7 @@ PAGES = [
     str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "tutorials"
 ]
 TESTED = {
-    "docs/how-to/weights.md": 2,
+    "docs/how-to/weights.md": 3,
     "docs/explanation/packing.md": 1,
     "docs/how-to/timm.md": 1,
     "docs/how-to/export.md": 2,
@@ -123,7 +123,7 @@ def test_the_examples_of_convert_md(at_home):
     assert all(torch.equal(found["state_dict"][name], deit[name]) for name in deit)
     run(
         "docs/how-to/weights.md",
-        1,
+        2,
         model=tiny(encoding_options={"interpolation": "bicubic_antialias"}),
         export_weights=export_weights,
         timm=timm,

@@ -38,6 +38,7 @@ CLIPS = dataclasses.replace(
     SMALL, data="clips", model_options={**MODEL, "embedder": "tubelets", "embedder_options": {"frames": 2}},
     resolution=8, frames=4,
 )  # fmt: skip
+WORDS = {"embed_dim": 16, "vocab_size": 300, "text": {"dim": 16, "depth": 1, "heads": 2, "length": 12}}
 PROBE = dataclasses.replace(
     SMALL, data="scenes:pairs", images=48, batch_size=16, model_options={}, init_from="begun", frozen=True,
     task="segmentation", task_options={"head": "linear_map"},
@@ -57,6 +58,7 @@ RUNS = {
     "patch sizes, packed": (DRAWN_PACKED, 3),
     "as the size changes": (GROWING, 3),
     "clips": (CLIPS, 3),
+    "pairs": (dataclasses.replace(SMALL, data="scenes:captions", task="contrastive", task_options=WORDS), 3),
     "clips, mixed": (dataclasses.replace(CLIPS, mixing=MixingConfig(cutmix=1.0)), 3),
     "clips, packed": (dataclasses.replace(CLIPS, batch_size=None, packing=PackingConfig(tokens=40, **DROPPED)), 3),
     "a probe": (PROBE, 2),

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from sightline.convert import find_project
+from sightline.convert.hf_folder import read_transformers_folder, transformers_record
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError
@@ -35,11 +36,15 @@ def read_source(
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     stored: dict[str, Any] = {}
+    if source.is_dir() and project == "transformers" and (read := read_transformers_folder(source)):
+        stored = merge({**read[0], "preprocessor_config": read[2]}, read_yaml(config) if config else {})
+        return read[1], merge(stored, given)
     if source.is_dir():
         folder = read_timm_folder(source) if project == "timm" else None
         if folder is None:
-            expected = "a file, or a folder that timm saved for the Hub" if project == "timm" else "a file of weights"
-            raise InputError(f"{source}: is a folder (expected {expected})")
+            expected = f"a file, or a folder of {project}'s" if project in ("timm", "transformers") else "a file"
+            kind = "a folder of transformers'" if transformers_record(source) else "a folder"
+            raise InputError(f"{source}: is {kind} (expected {expected})")
         stored, source = folder.given, folder.weights
     asked = merge({**stored, **(read_yaml(config) if config else {})}, given)
     # Read only now: it may be large.

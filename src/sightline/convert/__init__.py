@@ -13,7 +13,7 @@ from torch import Tensor
 from sightline import registry
 from sightline.convert.base import Project, differences
 from sightline.convert.maps import convert, convert_back, shapes_of
-from sightline.convert.weights import refuse_transformers, unwrapped
+from sightline.convert.weights import unwrapped
 from sightline.errors import InputError, require_known
 from sightline.io.tensors import check_state, is_finite
 from sightline.models import Model, make_model
@@ -52,8 +52,9 @@ def import_weights(project: str, state_dict: Mapping[str, Tensor], config: Mappi
     config = foreign.own_arguments(config)
     given = foreign.filled(config)
     state = foreign.rename_foreign(_tensors(project, state_dict))
-    if "/transformers" not in foreign.source:
-        refuse_transformers(f"{project} weights", state)
+    theirs = next((name for name in state if "embeddings.patch_embedding" in name), None)
+    if theirs and "/transformers" not in foreign.source:
+        raise InputError(f"{project} weights: {theirs} is a name of transformers (expected project 'transformers')")
     try:
         ours = foreign.import_config(given, state)
         ours = ours.replace(origin=_origin(project, config), score_link=foreign.score_link(ours, given))

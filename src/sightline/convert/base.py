@@ -143,7 +143,7 @@ class Project(ABC):
             default = self.arguments[key]
             kind = next((kind for one, kind in _KINDS if isinstance(default, one)), Any)
             # A side may be a pair, and is checked with the whole configuration.
-            if key != "img_size":
+            if key not in ("img_size", "image_size"):
                 zero = kind is Count and (default == 0 or key == "num_classes")
                 check_value(f"{self.name}: {key}", value, Index if zero else kind)
         return {**self.arguments, **given}
@@ -171,9 +171,9 @@ class Project(ABC):
 
 # Not of what a model computes: how it is prepared, trained and named.
 _ASIDE = (
-    "mean", "std", "interpolation", "crop", "class_names", "score_link", "origin", "drop_path", "encoding_options",
-    # What counts of them is `train_grid`.
-    "table_grid", "clip_frames",
+    "mean", "std", "interpolation", "crop", "crop_mode", "class_names", "score_link", "origin", "drop_path",
+    # What counts of the last two is `train_grid`.
+    "encoding_options", "table_grid", "clip_frames",
     # A project with heads of all tokens reads them off the head itself.
     "head_options",
 )  # fmt: skip

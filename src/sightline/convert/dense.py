@@ -332,16 +332,10 @@ class OwlVit(DenseProject):
         )
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
-        table = TensorMap(
-            (self.table,),
-            ("encoding.prefix", "encoding.table"),
-            lambda one: [one[0][:1], one[0][1:]],
-            lambda parts: [torch.cat(list(parts))],
-        )
         special = [
             kernel(config, self.kernel),
             transform(f"{_EMBEDDINGS}class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
-            table,
+            prefixed(self.table, "encoding", batched=False),
             *fused([f"{_VISION}pre_layernorm"], "blocks.0.norm_pre"),
             *fused([f"{_VISION}post_layernorm"], "norm"),
         ]

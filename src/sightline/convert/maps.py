@@ -52,13 +52,13 @@ def unbatched(theirs: str, ours: str) -> TensorMap:
     return transform(theirs, ours, lambda x: x[0], lambda x: x.unsqueeze(0))
 
 
-def prefixed(theirs: str, ours: str, prefix: int = 1) -> TensorMap:
-    """A table of one image whose first rows, those of the prefix tokens, are a tensor of their own here."""
+def prefixed(theirs: str, ours: str, prefix: int = 1, *, batched: bool = True) -> TensorMap:
+    """A table of one image, or of none, whose first rows, those of the prefix tokens, are a tensor of their own."""
     return TensorMap(
         (theirs,),
         (f"{ours}.prefix", f"{ours}.table"),
-        lambda one: [one[0][0, :prefix], one[0][0, prefix:]],
-        lambda parts: [torch.cat(list(parts)).unsqueeze(0)],
+        lambda one: [one[0].flatten(0, -2)[:prefix], one[0].flatten(0, -2)[prefix:]],
+        lambda parts: [torch.cat(list(parts)).unsqueeze(0) if batched else torch.cat(list(parts))],
     )
 
 

@@ -16,7 +16,6 @@ from sightline.convert.timm_build import build, built
 from sightline.convert.timm_read import read_fields
 from sightline.convert.timm_write import arguments_for
 from sightline.convert.vit_projects import SCALES, deit3_link
-from sightline.convert.weights import refuse_transformers
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from sightline.io.read import read_json
@@ -192,7 +191,7 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
     """What timm's `save_for_hf` wrote into a folder, or None where timm wrote nothing.
 
     Raises:
-        InputError: its config.json is damaged, or transformers', or it has no weights.
+        InputError: its config.json is damaged, or it has no weights.
     """
     try:
         record = read_json(folder / "config.json", "the configuration of a model")
@@ -200,7 +199,6 @@ def read_timm_folder(folder: Path) -> TimmFolder | None:
         # Who reads it as ours says what is wrong with it.
         return None
     if not isinstance(record, dict) or not isinstance(record.get("architecture"), str):
-        refuse_transformers(str(folder), record=record)
         return None
     arguments = record.get("model_args") or {}
     if not isinstance(arguments, dict):

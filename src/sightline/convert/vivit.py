@@ -6,6 +6,7 @@ import re
 from typing import Any, ClassVar
 
 from sightline.convert.base import Arguments, Project, State
+from sightline.convert.hf_vit import GELUS
 from sightline.convert.maps import TensorMap, fused, map_remaining, prefixed, transform
 from sightline.errors import InputError
 from sightline.io.config import check_value, whole
@@ -14,9 +15,6 @@ from sightline.tokens.grid import Grid
 
 _SIZES: dict[str, Any] = {"image_size": 224, "num_frames": 32, "tubelet_size": (2, 16, 16)}
 _TRAINING = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.02}
-_GELUS = {
-    "gelu_fast": "tanh", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "exact", "quick_gelu": "quick",
-}  # fmt: skip
 # Names of transformers 4, and of 5.
 _OLDER = (
     (r"encoder\.layer\.(\d+)\.", r"layers.\1."),
@@ -48,7 +46,7 @@ class Vivit(Project):
     fields: ClassVar = {
         "num_channels": "channels", "hidden_size": "dim", "num_hidden_layers": "depth", "num_attention_heads": "heads",
         "layer_norm_eps": "norm_eps", "qkv_bias": "qkv_bias", "intermediate_size": "mlp_hidden",
-        "hidden_act": ("gelu", _GELUS),
+        "hidden_act": ("gelu", GELUS),
     }  # fmt: skip
     encodings = ("learned_1d",)
     # Of a published `config.json`: what is no argument of the class, or says again what the others do.

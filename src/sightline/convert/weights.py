@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,18 +109,3 @@ def _read_arrays(file: Path) -> dict[str, Tensor]:
         for layer, one in enumerate(tensors.pop(name)):
             tensors[name.replace("encoderblock/", f"encoderblock_{layer}/", 1)] = one
     return tensors
-
-
-_INSTEAD = (
-    "are not read (expected the same weights from timm, load_model('timm:NAME'), or as their authors publish them)"
-)
-
-
-def refuse_transformers(where: str, names: Iterable[str] = (), record: object = None) -> None:
-    """Raise InputError for what transformers saved, by the names of its tensors or its config.json; says what it is."""
-    if isinstance(record, Mapping) and isinstance(record.get("model_type"), str):
-        classes = record.get("architectures")
-        kind = classes[0] if isinstance(classes, list) and classes else record["model_type"]
-        raise InputError(f"{where}: is a {kind} of transformers, whose folders {_INSTEAD}")
-    if found := next((name for name in names if "embeddings.patch_embedding" in name), None):
-        raise InputError(f"{where}: {found} is a name of transformers, whose weights {_INSTEAD}")

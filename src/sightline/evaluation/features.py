@@ -201,7 +201,8 @@ def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") 
 
 def _together(subject: MeasureInput, found: Sequence[dict[str, Any]]) -> Features:
     if not found:
-        return Features(np.empty((0, subject.model.num_features), np.float32), np.empty(0, np.int64))
+        width = subject.model.last_stage(subject.model.config).pooled_dim
+        return Features(np.empty((0, width), np.float32), np.empty(0, np.int64))
     values, labels, seen = (np.concatenate([part[name] for part in found]) for name in ("values", "labels", "indices"))
     places = {index: place for place, index in enumerate(subject.indices)}
     order = np.argsort([places[index] for index in seen.tolist()], kind="stable")

@@ -67,7 +67,8 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     model = models.make_model(config)
     # As many classes, but others: the weights of those mean nothing to these.
     renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
-    new_head = config.num_classes != trained.num_classes or renamed or config.head != before.head
+    heads = [(one.num_classes, one.head, one.pooled_dim) for one in (config, before)]
+    new_head = heads[0] != heads[1] or renamed
     changed = {"encoding.": config.encoding != before.encoding, "head.": new_head}
     if config.has_classifier != before.has_classifier:
         # What pools is a classifier's.

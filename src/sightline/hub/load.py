@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.convert import import_weights
+from sightline.convert.hf_folder import INDEX, PREPARATION, read_transformers_folder, weight_names
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.convert.weights import unwrapped
 from sightline.distributed.machine import preserve_rng_state
@@ -22,7 +23,7 @@ from sightline.encodings.create import encoding_options
 from sightline.encodings.knob import without_knobs
 from sightline.errors import InputError
 from sightline.io.checkpoint import verify_checkpoint, write_checkpoint
-from sightline.io.config import build_config
+from sightline.io.config import build_config, errors_of_file
 from sightline.io.read import RECORD, read_bytes, read_json, read_text
 from sightline.io.run_files import CHECKSUMS, MODEL, TOKENIZER, TRAINING, WEIGHTS, last_checkpoint
 from sightline.io.tensors import check_state, load_tensors, read_declared
@@ -190,8 +191,8 @@ def load_model(
 
     Args:
         source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
-            for such a folder on the Hugging Face Hub or here, or for one of timm's; `timm:name` for what
-            `timm.create_model(name)` builds, as ours.
+            for such a folder on the Hugging Face Hub or here, or for one of timm's or transformers'; `timm:name` for
+            what `timm.create_model(name)` builds, as ours.
         num_classes: where given and not the model's, the head is new; all other weights are read.
         patch_size: where given, patches of so many pixels, as `set_patch_size` makes them of the weights' own.
         allow_nonfinite: accept weights that are NaN or infinite.
@@ -226,7 +227,11 @@ def load_model(
 def _load(folder: Path, allow_nonfinite: bool) -> Model:
     foreign = read_timm_folder(_folder(folder))
     if foreign is None:
-        return _load_folder(folder, allow_nonfinite)
+        if (read := read_transformers_folder(_folder(folder), allow_nonfinite=allow_nonfinite)) is None:
+            return _load_folder(folder, allow_nonfinite)
+        config, state, prepared = read
+        with errors_of_file(folder):
+            return import_weights("transformers", state, {**config, "preprocessor_config": prepared})
     state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
     model = import_weights("timm", state, foreign.given)
     link = published_link(model.config, foreign.given["model"], foreign.tag)
@@ -251,11 +256,11 @@ def resolve_source(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER]
+        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER, INDEX, *PREPARATION]
         found = Path(fetch(allow_patterns=files))
         if not (found / WEIGHTS).exists():
-            # An older repository of timm's has its weights as a torch file alone, read without running anything.
-            found = Path(fetch(allow_patterns=[*files, "pytorch_model.bin"]))
+            # Several files, or an older repository's torch file, read without running anything.
+            found = Path(fetch(allow_patterns=[*files, *(weight_names(found) or ["pytorch_model.bin"])]))
     # The errors of a hub have no common class; all are one line here.
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__

@@ -16,7 +16,8 @@ from sightline.tokens.grid import Grid
 from sightline.tokens.patchify import Fit, Patchifier, check_multiples
 
 Gelu = Literal["exact", "tanh", "quick"]
-Pool = Literal["cls", "mean", "attention", "query", "first"]
+Pool = Literal["cls", "mean", "attention", "query", "first", "cls_mean", "prefix"]
+_OF_CLASS_TOKEN: tuple[Pool, ...] = ("cls", "cls_mean", "prefix")
 
 # What is read from outside is bounded: far beyond every model that was ever published, and small enough that asking
 # for its shapes takes no time.
@@ -52,12 +53,13 @@ class ViTConfig:
         encoding: a registered position encoding, or some joined by "+".
         encoding_options: its configuration.
         pool: `cls`, `mean` over patches, `attention` by a learned probe with an MLP after it (MAP), `query`: the
-            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT), or `first`: the first
-            patch, that of cell (0, 0) where none was dropped.
+            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT), `first`: the first
+            patch, that of cell (0, 0) where none was dropped, `cls_mean`: the CLS token beside the mean over patches
+            (DINOv2's classifier), or `prefix`: all prefix tokens side by side.
         mask_token: keep the token of masked pre-training (DINOv3); nothing computes with it.
         pool_prefix: prefix tokens are pooled too.
         pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
-        class_token: None has one where `pool` is `cls`.
+        class_token: None has one where `pool` is `cls`, `cls_mean` or `prefix`.
         num_registers: register tokens beside the CLS token.
         patch_bias, patch_norm: of the patch embedding: its bias, and norms before and after it (Dual PatchNorm), or
             `after` alone (Swin).
@@ -77,8 +79,9 @@ class ViTConfig:
             for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
         dropout: rate at which channels are set to zero in training after every dense layer of a block but q, k and v,
             and after the positions (ViT appendix B.1).
-        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); `cosine` to a vector of each class,
-            after a projection to `head_hidden` where that is given; `contrastive` beside a text tower; or a
+        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); `distilled`: the mean of two
+            layers, one on the CLS token and one on a register (DeiT; `pool` is `prefix`); `cosine` to a vector of each
+            class, after a projection to `head_hidden` where that is given; `contrastive` beside a text tower; or a
             `TokenHead` by its name.
         head_options: configuration of a `TokenHead`, or of `contrastive`.
         task: what the head was made for, as a file of `tasks/` is called.
@@ -167,9 +170,12 @@ class ViTConfig:
             head_class(self.head)
         if self.head == "contrastive" and self.task == "classification":
             object.__setattr__(self, "task", "contrastive")
-        if self.pool == "cls" and self.class_token is False:
-            others = " or ".join(repr(pool) for pool in get_args(Pool) if pool != "cls")
-            raise InputError(f"class_token false: pool 'cls' needs a CLS token (expected pool {others})")
+        if self.pool in _OF_CLASS_TOKEN and self.class_token is False:
+            others = " or ".join(repr(pool) for pool in get_args(Pool) if pool not in _OF_CLASS_TOKEN)
+            raise InputError(f"class_token false: pool {self.pool!r} needs a CLS token (expected pool {others})")
+        if self.head == "distilled" and (self.pool, self.num_prefix_tokens) != ("prefix", 2):
+            found = f"pool {self.pool!r} and {self.num_prefix_tokens} prefix tokens"
+            raise InputError(f"head 'distilled': {found} (expected pool 'prefix', a CLS token and one register)")
         if self.pool_heads is not None and self.head_dim is None and self.dim % self.pool_heads:
             raise InputError(f"dim {self.dim}: must be divisible by pool_heads {self.pool_heads}")
         if self.pool_hidden < 1 and self.pool != "query":
@@ -247,7 +253,7 @@ class ViTConfig:
 
     @property
     def has_class_token(self) -> bool:
-        return self.pool == "cls" if self.class_token is None else self.class_token
+        return self.pool in _OF_CLASS_TOKEN if self.class_token is None else self.class_token
 
     @property
     def has_classifier(self) -> bool:
@@ -258,6 +264,11 @@ class ViTConfig:
     def has_probe(self) -> bool:
         """A learned probe pools."""
         return self.pool in ("attention", "query")
+
+    @property
+    def pooled_dim(self) -> int:
+        """Channels of the pooled vector."""
+        return self.dim * {"cls_mean": 2, "prefix": self.num_prefix_tokens}.get(self.pool, 1)
 
     @property
     def num_prefix_tokens(self) -> int:

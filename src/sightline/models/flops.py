@@ -65,8 +65,9 @@ def _of_image(config: ViTConfig) -> tuple[int, int]:
     # What a head of all tokens computes is its own.
     if not config.has_classifier:
         return 0, 0
-    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else config.head_hidden or 0
-    made = config.dim * (hidden or config.num_classes) + hidden * config.num_classes if config.num_classes else 0
+    hidden = (config.head_hidden or config.dim) if config.head == "mlp" else 0
+    hidden = config.head_hidden or 0 if config.head == "cosine" else hidden
+    made = config.pooled_dim * (hidden or config.num_classes) + hidden * config.num_classes if config.num_classes else 0
     if config.head == "contrastive":
         # With a text of full length beside each image.
         options = build_config(ContrastiveOptions, config.head_options, "head contrastive")

@@ -16,7 +16,7 @@ from sightline.tokens.layout import TokenLayout
 if TYPE_CHECKING:
     from sightline.models.config import ViTConfig
 
-CLASSIFIERS = ("linear", "mlp", "cosine")
+CLASSIFIERS = ("linear", "mlp", "distilled", "cosine")
 POOLED_HEADS = (*CLASSIFIERS, "contrastive")
 """Heads of the pooled vector; all others take all tokens."""
 ScoreLink = Literal["softmax", "sigmoid"]
@@ -89,6 +89,20 @@ class TanhMlpHead(nn.Module):
         return self.fc2(self.fc1(x).tanh())
 
 
+class DistilledHead(nn.Module):
+    """The mean of a layer on the CLS token and one on the distillation token (DeiT, section 4)."""
+
+    def __init__(self, dim: int, num_classes: int, *, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features, self.out_features = 2 * dim, num_classes
+        self.cls = nn.Linear(dim, num_classes, bias=bias)
+        self.distillation = nn.Linear(dim, num_classes, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return (self.cls(first) + self.distillation(second)) / 2
+
+
 def head_class(name: str) -> type[TokenHead]:
     """The head of all tokens of that name.
 
@@ -127,21 +141,26 @@ def make_head(config: ViTConfig) -> nn.Module:
         return kind(config)
     if config.num_classes == 0:
         return nn.Identity()
-    dim, bias = config.dim, config.head_bias is not False
-    inner: Any = None
+    classes, bias = config.num_classes, config.head_bias is not False
+    head: nn.Module
     if config.head == "mlp":
-        inner = TanhMlpHead(dim, config.head_hidden or dim, config.num_classes, bias=bias)
+        head = TanhMlpHead(config.pooled_dim, config.head_hidden or config.dim, classes, bias=bias)
+    elif config.head == "distilled":
+        head = DistilledHead(config.dim, classes, bias=bias)
     elif config.head == "cosine":
         from sightline.models.contrastive import CosineHead
 
-        inner = CosineHead(dim, config.head_hidden, config.num_classes, bias=bias)
-    last = nn.Linear(dim, config.num_classes, bias=bias) if inner is None else inner.fc2
-    for layer in [last] if inner is None else [one for one in inner.modules() if isinstance(one, nn.Linear)]:
+        head = CosineHead(config.pooled_dim, config.head_hidden, classes, bias=bias)
+    else:
+        head = nn.Linear(config.pooled_dim, classes, bias=bias)
+    layers = [one for one in head.modules() if isinstance(one, nn.Linear)]
+    for layer in layers:
         nn.init.trunc_normal_(layer.weight, std=0.02)
         if layer.bias is not None:
             nn.init.zeros_(layer.bias)
-    with torch.no_grad():
-        last.weight.mul_(config.head_std / 0.02)
-    if bias and config.head_bias is not None:
-        nn.init.constant_(last.bias, config.head_bias)
-    return inner or last
+    for last in layers if config.head == "distilled" else layers[-1:]:
+        with torch.no_grad():
+            last.weight.mul_(config.head_std / 0.02)
+        if bias and config.head_bias is not None:
+            nn.init.constant_(last.bias, config.head_bias)
+    return head

@@ -43,7 +43,7 @@ class Model(nn.Module):
         supports_token_dropping: patches may be dropped.
         export_refusal: why no program for every size is made of it, and what is expected; "" where one is.
         patch_embed, encoding, blocks: the embedder's module half, the position encoding, and the trunk.
-        num_features: width of the tokens that leave the trunk, and of the pooled vector.
+        num_features: width of the tokens that leave the trunk; `config.pooled_dim` is that of the pooled vector.
         num_prefix_tokens: tokens of each image before those of its patches.
         attn_pool: tokens to one vector; None where the head takes all tokens, or nothing is pooled
             (`reset_classifier(0, "")`, as timm).
@@ -102,9 +102,9 @@ class Model(nn.Module):
 
     def _final_norm(self, where: str) -> nn.Module:
         """The norm before or after pooling; what is not pooled has none after it."""
-        config = self.config
+        config, last = self.config, self.last_stage(self.config)
         there = config.final_norm in (where, "both") and (config.has_classifier or where == "before_pool")
-        return make_norm(config, self.last_stage(config).dim, there=there)
+        return make_norm(config, last.dim if where == "before_pool" else last.pooled_dim, there=there)
 
     def extra_repr(self) -> str:
         config = self.config
@@ -263,10 +263,10 @@ class Model(nn.Module):
 
     def pool(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
         """Normed tokens, as `encode` gives them, and where they stand to what the classifier reads: [images,
-        num_features]."""
+        pooled_dim]."""
         assert self.attn_pool is not None
         if not layout.segments:
-            return self.fc_norm(tokens.new_zeros(0, self.num_features))
+            return self.fc_norm(tokens.new_zeros(0, self.last_stage(self.config).pooled_dim))
         return self.fc_norm(self.attn_pool(tokens, layout))
 
     def reset_head(

@@ -38,6 +38,20 @@ class TokenPooling(Pooling):
         return torch.cat([image[:, self.slot] for image in layout.split(tokens)])
 
 
+class SidePooling(Pooling):
+    """Tokens side by side: the CLS token and the mean over the patches (DINOv2's classifier), or all prefix tokens."""
+
+    def __init__(self, config: ViTConfig) -> None:
+        super().__init__(config)
+        self.mean = config.pool == "cls_mean"
+
+    def forward(self, tokens: Tensor, layout: TokenLayout) -> Tensor:
+        first, images = layout.num_prefix_tokens, layout.split(tokens)
+        if self.mean:
+            return torch.cat([torch.cat((image[:, 0], image[:, first:].mean(dim=1)), dim=-1) for image in images])
+        return torch.cat([image[:, :first].flatten(1) for image in images])
+
+
 class MeanPooling(Pooling):
     """The mean over the tokens."""
 
@@ -107,6 +121,8 @@ _POOLINGS: dict[Pool, type[Pooling]] = {
     "attention": AttentionPooling,
     "query": QueryPooling,
     "first": TokenPooling,
+    "cls_mean": SidePooling,
+    "prefix": SidePooling,
 }
 
 

@@ -216,7 +216,7 @@ def prepare_tokens(ids: Sequence[int], config: TextConfig) -> list[int]:
     ids = list(ids)
     if config.end_id is not None and config.end_id in ids:
         ids = ids[: ids.index(config.end_id) + 1]
-    while not config.fill and ids and ids[-1] == config.pad_id:
+    while not config.fill and len(ids) > 1 and ids[-1] == config.pad_id:
         ids.pop()
     if config.fill:
         ids += [config.pad_id] * (config.length - len(ids))

@@ -12,6 +12,7 @@ TIMM_POOLS: dict[str, Pool] = {"token": "cls", "avg": "mean", "map": "attention"
 
 CLASSES = ("VisionTransformer", "Eva", "Beit", "NaFlexVit")
 """timm's classes of plain vision transformers."""
+_CLASSIFIERS = {"mlp": "head.fc2", "distilled": ("head.cls", "head.distillation")}
 
 # What we call something -> its argument in each of these classes, in their order; "" where it has none.
 Names = dict[str, str | tuple[str, str, str, str]]
@@ -59,5 +60,5 @@ def timm_cfg(config: ViTConfig) -> dict[str, Any]:
         "crop_pct": config.crop,
         "crop_mode": config.crop_mode,
         "first_conv": "patch_embed.proj",
-        "classifier": "head.fc2" if config.head == "mlp" else "head",
+        "classifier": _CLASSIFIERS.get(config.head, "head"),
     }

@@ -44,7 +44,7 @@ class TimmSurface(Model):
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__(config)
-        self.head_hidden_size, self.in_chans = self.num_features, config.channels
+        self.head_hidden_size, self.in_chans = self.last_stage(config).pooled_dim, config.channels
         self.num_reg_tokens, self.has_class_token = config.num_registers, config.has_class_token
         self.feature_info = [
             {"module": f"blocks.{layer}", "num_chs": config.dim, "reduction": config.patch_size}
@@ -270,9 +270,9 @@ class TimmSurface(Model):
         config = self.config
         pool: Any = None if global_pool is None else TIMM_POOLS.get(global_pool, global_pool)
         if pool == "":
-            pool = "mean" if config.has_probe else config.pool
-        head = config.head if config.head in CLASSIFIERS else "linear"
-        self.reset_head(head, num_classes=num_classes, pool=pool)
+            pool = "mean" if config.has_probe or config.pooled_dim != config.dim else config.pool
+        kept = config.head in CLASSIFIERS and (config.head != "distilled" or pool in (None, "prefix"))
+        self.reset_head(config.head if kept else "linear", num_classes=num_classes, pool=pool)
         if global_pool == "":
             self.attn_pool = None
 

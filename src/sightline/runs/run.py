@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sightline.convert import import_weights
+from sightline.convert.hf_folder import transformers_record
 from sightline.convert.timm import Timm, read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.data.image_file import MAX_PIXELS
@@ -81,9 +82,10 @@ class Run(OpenedRun):
         is_timm = kind == "timm" and bool(rest)
         if not is_timm:
             refuse_timm_options(opening, name)
-        if is_timm or read_timm_folder(resolve_source(name)) is not None:
+        folder = Path() if is_timm else resolve_source(name)
+        if is_timm or read_timm_folder(folder) is not None or transformers_record(folder) is not None:
             model = timm_model(rest, opening) if is_timm else load_model(name)
-            named = name if kind == "hf-hub" or is_timm else resolve_source(name).resolve().name
+            named = name if kind == "hf-hub" or is_timm else folder.resolve().name
             if is_timm and (opening.weights is not None or opening.no_pretrained):
                 named += ", random weights" if opening.weights is None else f", {opening.weights.name}"
             skip, pixels = opening.skip_unreadable or 0, opening.max_pixels or MAX_PIXELS

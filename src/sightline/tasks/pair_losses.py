@@ -71,12 +71,13 @@ class _PairLoss(torch.autograd.Function):
 
 
 class _Exchange:
-    """Chunks of what all ranks have, in the order of the ranks."""
+    """Chunks of what all ranks have, in the order of the ranks, each beside every chunk of this rank's own."""
 
     def __init__(self, counts: Sequence[int], ranks: Ranks, chunk: int) -> None:
         self.counts, self.ranks, self.chunk = counts, ranks, chunk
 
-    def __call__(self, *own: Tensor) -> Iterator[list[Tensor]]:
+    def __call__(self, *own: Tensor) -> Iterator[tuple[slice, list[Tensor]]]:
+        """Which of this rank's pairs, and a chunk of some rank's `own`."""
         for rank, count in enumerate(self.counts):
             for first in range(0, count, self.chunk):
                 length = min(self.chunk, count - first)
@@ -89,7 +90,8 @@ class _Exchange:
 
                     for part in parts:
                         dist.broadcast(part, src=rank)
-                yield parts
+                for start in range(0, len(own[0]), self.chunk):
+                    yield slice(start, start + self.chunk), parts
 
 
 def _softmax(
@@ -98,24 +100,24 @@ def _softmax(
     n, sides = len(images), (images, texts)
     logs = [images.new_full((n,), -torch.inf) for _ in sides]
     positives, same_count = [images.new_zeros(n) for _ in sides], images.new_zeros(n)
-    for *others, their_names in exchange(texts, images, names):
-        same = names[:, None] == their_names
-        same_count += same.sum(1)
+    for rows, (*others, their_names) in exchange(texts, images, names):
+        same = names[rows, None] == their_names
+        same_count[rows] += same.sum(1)
         for side, (own, other) in enumerate(zip(sides, others, strict=True)):
-            scores = scale * own @ other.mT
-            logs[side] = torch.logaddexp(logs[side], scores.logsumexp(1))
-            positives[side] += (scores * same).sum(1)
+            scores = scale * own[rows] @ other.mT
+            logs[side][rows] = torch.logaddexp(logs[side][rows], scores.logsumexp(1))
+            positives[side][rows] += scores.mul_(same).sum(1)
     loss = sum((log - positive / same_count).sum() / 2 for log, positive in zip(logs, positives, strict=True))
     grads, of_scale = [torch.zeros_like(one) for one in sides], images.new_zeros(())
-    for *others, text_logs, image_logs, their_names in exchange(texts, images, logs[1], logs[0], names):
-        target = (names[:, None] == their_names) / same_count[:, None]
+    for rows, (*others, text_logs, image_logs, their_names) in exchange(texts, images, logs[1], logs[0], names):
+        target = (names[rows, None] == their_names) / same_count[rows, None]
         for side, (other, their_logs) in enumerate(zip(others, (text_logs, image_logs), strict=True)):
-            cosines = sides[side] @ other.mT
-            own = (scale * cosines - logs[side][:, None]).exp() - target
+            cosines = sides[side][rows] @ other.mT
+            own = (scale * cosines - logs[side][rows, None]).exp_().sub_(target)
             of_scale += (own * cosines).sum() / 2
             # Each pair counts in its row, and in the row of the other.
-            both = (own + (scale * cosines - their_logs).exp() - target) / 2
-            grads[side].addmm_(both, other)
+            both = own.add_((scale * cosines - their_logs).exp_().sub_(target)).mul_(0.5)
+            grads[side][rows].addmm_(both, other)
     return loss + images.new_zeros(()), *(scale * one for one in grads), of_scale, torch.zeros_like(bias)
 
 
@@ -125,13 +127,13 @@ def _sigmoid(
     sides = images, texts
     loss, of_scale, of_bias = (images.new_zeros(()) for _ in range(3))
     grads = [torch.zeros_like(one) for one in sides]
-    for *others, their_names in exchange(texts, images, names):
-        signs = torch.where(names[:, None] == their_names, 1.0, -1.0).to(images)
+    for rows, (*others, their_names) in exchange(texts, images, names):
+        signs = torch.where(names[rows, None] == their_names, 1.0, -1.0).to(images)
         for side, (own, other) in enumerate(zip(sides, others, strict=True)):
-            cosines = own @ other.mT
+            cosines = own[rows] @ other.mT
             logits = signs * (scale * cosines + bias)
             slope = -signs * (-logits).sigmoid()
-            grads[side].addmm_(slope, other)
+            grads[side][rows].addmm_(slope, other)
             if side == 0:
                 loss -= F.logsigmoid(logits).sum()
                 of_scale += (slope * cosines).sum()

@@ -76,7 +76,11 @@ class ParallelModel:
     def empty_loss(self, precision: str) -> Tensor:
         """The loss of a part without an image, from the outputs of a black one: 0, with a gradient of 0 everywhere."""
         with contextlib.nullcontext() if self.norms is None else self.norms.uncounted():
-            return _nothing(self(black_image(_model_in(self.forward)), precision))
+            model = _model_in(self.forward)
+            # Single numbers are read by the loss, beside the outputs.
+            return _nothing(
+                [self(black_image(model), precision), *(one for one in model.parameters() if one.dim() == 0)]
+            )
 
     def all_reduce(self, numbers: Tensor) -> None:
         """Sum numbers over the ranks, in place."""

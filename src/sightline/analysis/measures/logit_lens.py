@@ -34,8 +34,8 @@ def lens(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
     """Logits of every token by itself: through the final norm, the norm after pooling and the head, as they stand
     (LookHere 4.2; Vilas et al. 2023, section 3).
 
-    Where the CLS token or a mean is what the head reads, a token stands in its place. Where a probe pools (`attention`,
-    `query`), each token goes through the pool alone, as the pool of a set of one: the probe gives it all its attention.
+    Where the CLS token, a mean or both are what the head reads, a token stands in their place. Where a probe pools,
+    each token goes through the pool alone, as the pool of a set of one: the probe gives it all its attention.
 
     Args:
         model: a classifier, in evaluation mode.
@@ -56,6 +56,7 @@ def lens(model: Model, tokens: Tensor, layout: TokenLayout) -> Tensor:
         # That a token is given all attention is nothing that the model does, and shown to nobody.
         with record_attention(None):
             tokens = model.attn_pool(tokens.reshape(rows * slots, 1, dim), alone).reshape(rows, slots, -1)
+    tokens = tokens.repeat(1, 1, model.config.pooled_dim // model.config.dim)
     return model.head(model.fc_norm(tokens)).float()
 
 
