@@ -12,14 +12,17 @@ from sightline.recipes import dense, embedded, flexible, folders, papers, self_s
 from sightline.training.config import TrainConfig
 
 _LABELLED = ("imagefolder", "hf", "wds")
+_CAPTIONED = ("csv", "coco-captions", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
-_SIZED_BY_DATA = ("clips", "imagefolder", "images", "navit_imagefolder")
+_SIZED_BY_DATA = ("clips", "csv", "imagefolder", "images", "navit_imagefolder")
 # Those that need a model to begin with.
 FINE_TUNING = ("lookhere_highres", "vit_finetune")
 # The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
 # of stored images before their recipe chooses, no other one asks.
 _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "clips": (("clips",), video.clips),
+    "contrastive_scenes": (("scenes",), embedded.contrastive_scenes),
+    "csv": (_CAPTIONED, folders.csv),
     "deit3_400ep": (_LABELLED, papers.deit3_400ep),
     "detect_scenes": (("scenes",), dense.detect_scenes),
     "digits": (("digits",), embedded.digits),
@@ -31,6 +34,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "lookhere_highres": (_LABELLED, papers.lookhere_highres),
     "masked_patches": (("scenes",), self_supervised.masked_patches),
     "moving": (("moving",), video.moving),
+    "navit_contrastive": (_CAPTIONED, papers.navit_contrastive),
     "navit_imagefolder": (_LABELLED, folders.navit_imagefolder),
     "navit_pretrain": (_LABELLED, papers.navit_pretrain),
     "navit_scenes": (("scenes",), embedded.navit_scenes),
@@ -59,7 +63,7 @@ def supports(name: str, data: str) -> bool:
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
     if name is None:
-        return any(supports(one, data) for one in ("imagefolder", "images", "clips"))
+        return any(supports(one, data) for one in ("csv", "imagefolder", "images", "clips"))
     return name in _SIZED_BY_DATA
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from sightline.results.rows import ResultRow
 
 # Beyond so many classes a picture of all pairs cannot be read.
 _MOST_IN_PICTURE = 40
+# What has a curve beside the main one.
+_BY_WORDS = "zero_shot_top1"
 
 
 _as_json = partial(json.dumps, indent=2, ensure_ascii=False, default=str)
@@ -66,6 +69,7 @@ def render(report: Report) -> str:
         cards=[_card(name, every) for name in dict.fromkeys(line.run for line in every)],
         data_words=data_words(main),
         several_seeds=len({(row.run, row.seed) for row in report.rows}) > len({row.run for row in report.rows}),
+        by_words=[replace(study, main=one, chance=None) for one in study.metrics()[1:] if one.metric == _BY_WORDS],
         others=[one.metric for one in study.metrics()[1:] if one.metric not in beside],
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),

@@ -25,6 +25,8 @@ from sightline.tokens.text import END, PAD, TextTokenizer
 
 _END_TOKENS = (END, "<|endoftext|>", "</s>", "<eos>")
 _PAD_TOKENS = (PAD, "<pad>")
+# A text tower as wide as the small models, which a few thousand captions can fill.
+_SMALL_TEXT = {"depth": 4, "dim": 192, "heads": 3}
 
 
 @config_dataclass
@@ -34,7 +36,7 @@ class ContrastiveTaskOptions:
     Attributes:
         pair_loss: `softmax` (CLIP), or `sigmoid` (SigLIP).
         embed_dim: width of the space that images and texts share.
-        text: fields of `TextConfig` (`depth`, `dim`, `length`, `encoding`, ...).
+        text: fields of `TextConfig` (`length`, `encoding`, ...); unless given, 4 layers of width 192 with 3 heads.
         tokenizer: a `tokenizer.json`, a folder with one, or `hf-hub:owner/name`; None learns a byte pair encoding of
             the captions of the training split.
         vocab_size: most tokens of an encoding that is learned.
@@ -169,5 +171,5 @@ def text_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, An
     content, size, end, pad = known[key]
     decided = {"tokenizer": content, "vocab_size": size, "end_id": end, "pad_id": pad, "lower_case": lower}
     decided["pool"] = "last" if end is None else "end"
-    text = build_config(TextConfig, {**decided, **given}, "task_options.text")
+    text = build_config(TextConfig, {**decided, **_SMALL_TEXT, **given}, "task_options.text")
     return {name: getattr(text, name) for name in vars(text)}
