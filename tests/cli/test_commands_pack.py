@@ -14,8 +14,7 @@ WORDS = ["pack", "stats", "scenes", "--resolutions", "64..256", "--images", 500]
 def test_figures_and_a_histogram(cli):
     code, out, _ = cli(*WORDS)
     assert code == 0
-    for words in ("images per sequence", "unused share", "padding factor", "tokens of an image", "#"):
-        assert words in out
+    assert "1,024" in out
     assert max(map(len, out.splitlines()[:-1])) <= 80
 
 
