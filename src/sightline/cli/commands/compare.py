@@ -21,8 +21,8 @@ def compare(
 ) -> None:
     """Train position encodings alike, with several seeds, test them at many sizes, and say what differs.
 
-    LookHere's controlled experiment on embedded scenes: one recipe, parameters tuned at each size, a short second training
-    at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
+    LookHere's controlled experiment on embedded scenes: one recipe, parameters tuned at each size, a short second
+    training at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
     report.html, comparison.jsonl, tables.csv and tables.tex; each run is a folder in --out like any other. Killed or
     stopped, the same command goes on with --resume.
 

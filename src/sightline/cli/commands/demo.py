@@ -29,7 +29,7 @@ def demo(
         out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
         seed: Another seed is another run: other first weights and other training scenes.
         quick: A first curve in one to a few minutes: 8,960 scenes, two layers instead of four, smaller tests, no
-            knob tuned. Of segmentation too few scenes to learn from: to see that everything works.
+            parameter tuned. Of segmentation too few scenes to learn from: to see that everything works.
         resume: Continue a demonstration that was stopped; what is done is not done again.
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
