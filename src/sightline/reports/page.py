@@ -19,7 +19,7 @@ def render(template: str, **values: object) -> str:
     Args:
         template: a file of this folder; one in HTML fills the blocks of `page.html`, which wants a `title` and the
             `command` that makes the page again.
-        **values: what the template names; the filters are `as_png`, `breakable` and `pasted`.
+        **values: what the template names; the filters are `as_png` and `breakable`.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -31,18 +31,13 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"png": as_png, "breakable": breakable, "pasted": pasted}
+    environment.filters |= {"png": as_png, "breakable": breakable}
     return environment.get_template(template).render(**values)
 
 
 def breakable(text: str) -> Markup:
     """A name whose line may break behind `:`, `/` and `_`, in place of inside a word."""
     return Markup(re.sub("([:/_])(?=[^:/_ ])", r"\1<wbr>", str(escape(text))))
-
-
-def pasted(command: str) -> Markup:
-    """A command whose lines do not break inside an option."""
-    return Markup(re.sub(r"(?<!\S)(--?[\w.-]+)", r'<span class="word">\1</span>', str(escape(command))))
 
 
 def as_png(sample: Sample) -> str:

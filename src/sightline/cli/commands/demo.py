@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +52,8 @@ def demo(
     print(f"Took {done.seconds / 60:.1f} minutes.")
     print(f"rows: {done.out / RESULTS}")
     print(f"open in a browser: {done.out / PAGE}")
-    next_step.say_next("train", "--data", "digits", "--out", next_step.free(Path("runs/digits")))
+    data = "digits" if importlib.util.find_spec("sklearn") else "scenes"
+    next_step.say_next("train", "--data", data, "--out", next_step.free(Path("runs", data)))
 
 
 def _say(about: Demonstration) -> None:
