@@ -18,6 +18,7 @@ from sightline.models import VisionTransformer
 from sightline.training import checkpointer, resume_checks
 from sightline.training.config import OptimizerConfig
 from sightline.training.resume_checks import check_same_config
+from sightline.training.run import OpenedRun
 from tests.tiny import (
     ENDLESS,
     EVENTFUL,
@@ -128,6 +129,14 @@ def test_a_difference_that_rounded_epochs_do_not_show_is_refused_in_images(tmp_p
     with pytest.raises(InputError) as error:
         resume_checks.check_same_epochs(tmp_path / "run/checkpoints/step", 1.0, tiny_config(images=100_000))
     assert (error.value.field, error.value.value) == ("images", 100_000)
+
+
+def test_data_that_is_not_under_this_folder_is_named_by_its_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = "imagefolder:shapes"
+    with pytest.raises(InputError) as error:
+        _ = OpenedRun(Path("a"), {}, {"data": data}, "", None, data, 0, 1).source  # type: ignore[arg-type]
+    assert (error.value.field, error.value.value) == ("data", data)
 
 
 def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):
