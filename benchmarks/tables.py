@@ -47,14 +47,17 @@ def demonstration_in_brief(rows: Rows) -> str:
 
 
 def segmentation_in_brief(rows: Rows) -> str:
-    """Mean IoU where objects grow with the image, at three sizes: the mean of three seeds."""
-    kept = [row for row in rows if (row["data"], row["shrunk"]) == ("scenes:pairs", None)]
+    """Mean IoU where objects grow with the image, and where they keep their size, as they are and shrunk to the size of
+    training: the mean of three seeds."""
+    places = (("pairs", 32), ("pairs", 64), ("pairs", 108), ("search", 64), ("search", 128))
     lines = []
-    for name in _ENCODINGS:
-        mine = {row["resolution"]: row for row in kept if row["encoding"] == name}
-        cells = [percent(mine[side]["value"]) for side in (32, 64, 108)]
-        lines.append([f"`{name}`", str(len(mine[32]["seeds"])), *cells])
-    return markdown(["encoding", "seeds", "32 px (training)", "64 px", "108 px"], lines)
+    for name, shrunk in (*((name, None) for name in _ENCODINGS), ("lookhere_90", 32), ("rope_axial", 32)):
+        kept = [row for row in rows if row["encoding"] == name and (row["shrunk"] == shrunk or row["resolution"] == 32)]
+        mine = {(row["data"].removeprefix("scenes:"), row["resolution"]): row for row in kept}
+        said = f"`{name}`" if shrunk is None else f"`{name}`, shrunk to {shrunk} px"
+        lines.append([said, *(percent(mine[place]["value"]) for place in places)])
+    heads = ["objects grow: 32 px (training)", "64 px", "108 px", "only the scene grows: 64 px", "128 px"]
+    return markdown(["encoding", *heads], lines)
 
 
 def navit(rows: Rows, sides: Sequence[int] = (16, 24, 32, 40, 48, 64)) -> str:
@@ -188,4 +191,4 @@ def speed(in_words: Callable[[Rows], str], models: Rows, packs: Rows, prediction
         ["`sightline predict` of 200 JPEGs, ViT-S/16, float32", "timm's transform, loader and model",
          of(predictions, model="vit_small_patch16", precision="float32")],
     ]  # fmt: skip
-    return markdown(["ours", "beside", "times faster"], lines)
+    return markdown(["ours", "beside", "speed ratio"], lines)

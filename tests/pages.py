@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-_VOID = {"meta", "img", "br", "link", "hr", "input"}
+_VOID = {"meta", "img", "br", "link", "hr", "input", "wbr"}
 
 
 def plain(words: list[str]) -> str:

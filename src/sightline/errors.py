@@ -96,26 +96,28 @@ def known_as(name: object, allowed: Iterable[str]) -> list[str]:
     return [one for one in (said, *called) if one in names][:1]
 
 
-def near(name: object, allowed: Iterable[str]) -> list[str]:
-    """What was probably meant; of a family, as `rope`, some of its members."""
+def near(name: object, allowed: Iterable[str], cutoff: float = 0.5) -> list[str]:
+    """What was probably meant, at least so similar; of a family, as `rope`, some of its members."""
     names, family = list(allowed), f"{str(name).lower().replace('-', '_')}_"
     begun = [one for one in names if one.startswith(family)][:4]
-    return known_as(name, names) or begun or difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return known_as(name, names) or begun or difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
 
 
-def did_you_mean(name: object, allowed: Iterable[str]) -> str:
+def did_you_mean(name: object, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     """The end of a message that says what is near, "; did you mean 'lr'?", or nothing."""
-    close = near(name, allowed)
+    close = near(name, allowed, cutoff)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
-def unknown_name_error(kind: str, name: object, allowed: Iterable[str], *, limit: int = 40) -> InputError:
+def unknown_name_error(
+    kind: str, name: object, allowed: Iterable[str], *, limit: int = 40, cutoff: float = 0.5
+) -> InputError:
     """The error for a name that is not among `allowed`: it says the nearest ones and the list.
 
     Returned, not raised, so that the caller's line says `raise`.
     """
     names = sorted(allowed)
-    hint = did_you_mean(name, names)
+    hint = did_you_mean(name, names, cutoff)
     shown = ", ".join(names[:limit]) + (", ..." if len(names) > limit else "")
     return InputError(f"{kind} {str(name)!r} is not known{hint} (allowed: {shown})")
 

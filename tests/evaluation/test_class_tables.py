@@ -129,7 +129,7 @@ def test_lines_splits_and_shrunk_images(tmp_path):
     files = find_logits(tmp_path)
     tables = stored_tables(files)
     assert sorted(one.line for one in tables) == [
-        "a (seed 0)", "a (seed 1)", "b (default knob)", "b (tuned knob)", "c",
+        "a (seed 0)", "a (seed 1)", "b (default parameter)", "b (tuned parameter)", "c",
     ]  # fmt: skip
     assert [one.shown for one in tables] == ["16 px"] * 4 + ["tokens:64"]
     (named,) = stored_tables([store(tmp_path / "mean", logits, labels, run="mean")])

@@ -54,12 +54,15 @@ def own_less_downsampled(*rows) -> dict[str, tuple[str, bool, str]]:
     return {head.name: (some[0].value, some[0].best, head.below) for head, some in table.lines}
 
 
-BESIDE_DEFAULT = "downsampled with its default knob"
+BESIDE_DEFAULT = "downsampled with its default parameter"
 
 
 def test_the_tuned_line_stands_beside_the_default_one():
     rows = [row("a", 0.2, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), downsampled()]
-    assert own_less_downsampled(*rows) == {"a": ("-30.0", True, ""), "a (tuned knob)": ("+40.0", True, BESIDE_DEFAULT)}
+    assert own_less_downsampled(*rows) == {
+        "a": ("-30.0", True, ""),
+        "a (tuned parameter)": ("+40.0", True, BESIDE_DEFAULT),
+    }
     # What was tuned was the rule for tables.
     rule = {"what": "rule", "chosen": "bicubic", "split": "minival", "images": 9, "metric": "top1", "tried": {}}
     found = own_less_downsampled(rows[0], row("a", 0.5, 64, knob=0.5, tuned=True, tuning=(rule,)), downsampled())

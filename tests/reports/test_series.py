@@ -42,4 +42,4 @@ def test_other_patches_and_numbers_of_frames_are_a_curve_of_their_own():
 
 def test_seeds_and_fixed_knobs_are_told_apart():
     assert list(values_of([row("a", 0.5, seed=0), row("a", 0.6, seed=3)])) == ["a (seed 0)", "a (seed 3)"]
-    assert list(values_of([row("a", 0.5, knob=1.0), row("a", 0.6, knob=2.0)])) == ["a (knob 1)", "a (knob 2)"]
+    assert list(values_of([row("a", 0.5, knob=1.0), row("a", 0.6, knob=2.0)])) == ["a (parameter 1)", "a (parameter 2)"]

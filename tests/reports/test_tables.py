@@ -20,7 +20,7 @@ def test_a_tuned_knob_has_its_value_and_its_line():
     rows = [row(run, value, 64, metric="ece", unit="", better="lower") for run, value in (("a", 0.25), ("b", 0.5))]
     rows += [row("b", 0.125, 64, metric="ece", unit="", better="lower", knob=0.75, tuned=True)]
     text = printed([*accuracy_rows({"a": [0.5], "b": [0.5]}, [64]), *rows])
-    for word in ("0.125*", "default knob", "tuned knob", "0.75"):
+    for word in ("0.125*", "default parameter", "tuned", "0.75"):
         assert word in text
 
 

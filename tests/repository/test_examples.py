@@ -23,7 +23,6 @@ TESTED = {
     "docs/how-to/timm.md": 1,
     "docs/how-to/export.md": 2,
     "docs/how-to/encoding.md": 1,
-    "docs/index.md": 1,
 }
 TESTED |= {"docs/how-to/compare.md": 1, "docs/reference/analysis.md": 2, "docs/reference/models.md": 1}
 

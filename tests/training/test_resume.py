@@ -15,9 +15,10 @@ from sightline.errors import InputError
 from sightline.hub.load import load_model, read_config_record, save_model
 from sightline.io import atomic, checkpoint
 from sightline.models import VisionTransformer
-from sightline.training import checkpointer
+from sightline.training import checkpointer, resume_checks
 from sightline.training.config import OptimizerConfig
 from sightline.training.resume_checks import check_same_config
+from sightline.training.run import OpenedRun
 from tests.tiny import (
     ENDLESS,
     EVENTFUL,
@@ -120,6 +121,22 @@ def test_another_number_of_epochs_is_refused_in_epochs(tmp_path):
     with pytest.raises(InputError, match=r"epochs 1\.0, not 2\.0") as error:
         train(dataclasses.replace(config, epochs=2.0), tmp_path / "a", resume=True)
     assert (error.value.field, error.value.value) == ("epochs", 2.0)
+
+
+def test_a_difference_that_rounded_epochs_do_not_show_is_refused_in_images(tmp_path, monkeypatch):
+    kept = {"config": {"images": 100_001}}
+    monkeypatch.setattr(resume_checks, "training_record", lambda path: kept)
+    with pytest.raises(InputError) as error:
+        resume_checks.check_same_epochs(tmp_path / "run/checkpoints/step", 1.0, tiny_config(images=100_000))
+    assert (error.value.field, error.value.value) == ("images", 100_000)
+
+
+def test_data_that_is_not_under_this_folder_is_named_by_its_option(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = "imagefolder:shapes"
+    with pytest.raises(InputError) as error:
+        _ = OpenedRun(Path("a"), {}, {"data": data}, "", None, data, 0, 1).source  # type: ignore[arg-type]
+    assert (error.value.field, error.value.value) == ("data", data)
 
 
 def test_what_does_not_change_the_weights_may_change(undisturbed, tmp_path):

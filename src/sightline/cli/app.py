@@ -36,7 +36,7 @@ COMMANDS = {
     "convert": "Turn another project's weights into a checkpoint of ours, with its rules.",
     "data": "Folders of images.",
     "demo": "Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.",
-    "encodings": "List the position encodings: each with its knob; of one, its paper and its rule for a new grid.",
+    "encodings": "List the position encodings: each with its parameter; of one, its paper and its rule for a new grid.",
     "evaluate": "Measure a model at a list of resolutions: top-1, top-5, by group and by size.",
     "explore": "Look into one or two models on a local page: where each head looks, at any size, from any patch.",
     "export": "Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.",

@@ -46,7 +46,9 @@ def build(given: Arguments, **more: Any) -> nn.Module:
     # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
     except Exception as error:
         said = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"timm: {name} cannot be built: {said[:300]}") from None
+        wants_weights = (arguments | more).get("pretrained", False)
+        hint = "; without its weights: --no-pretrained, or pretrained=False in Python; from a file: --weights FILE"
+        raise InputError(f"timm: {name} cannot be built: {said[:300]}{hint if wants_weights else ''}") from None
 
 
 def build_loaded(given: Arguments, state: State) -> nn.Module:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sightline.attention.pattern import Pattern
 from sightline.attention.rotation import Rotation
 from sightline.encodings.base import PositionEncoding, RotaryEncoding, TrunkShape
-from sightline.encodings.discovery import registry
+from sightline.encodings.discovery import registry, unknown_encoding_error
 from sightline.encodings.knob import Knob, ResizeRule
 from sightline.errors import InputError, unknown_name_error
 from sightline.io.config import build_config
@@ -197,8 +197,7 @@ def share_options(name: str, config: Mapping[str, Any]) -> list[tuple[str, dict[
     owners: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for one in parts:
         if one[0] not in known:
-            own = "one of your own: --plugins DIR, in Python sightline.add_encodings(path)"
-            raise InputError(f"{unknown_name_error('encoding', one[0], known)}; {own}")
+            raise unknown_encoding_error(one[0])
         for field in known[one[0]].Config.__dataclass_fields__:
             owners.setdefault(field, []).append(one)
             owners.setdefault(f"{one[0]}.{field}", []).append(one)

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from sightline import plugins
 from sightline.encodings.base import PositionEncoding
-from sightline.errors import InputError
+from sightline.errors import InputError, unknown_name_error
 from sightline.io.read import check_file
 from sightline.registry import modules
 
@@ -61,6 +61,12 @@ def registry() -> dict[str, type[PositionEncoding]]:
             said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             _LOG.warning("encodings of the plug-in %s (%s) are left out: %s", point.name, point.value, said)
     return _found
+
+
+def unknown_encoding_error(name: str) -> InputError:
+    """The error for a name that no encoding has; returned, not raised, so that the caller's line says `raise`."""
+    own = "one of your own: --plugins DIR, in Python sightline.add_encodings(path)"
+    return InputError(f"{unknown_name_error('encoding', name, registry(), cutoff=0.65)}; {own}")
 
 
 def list_encodings() -> list[str]:

@@ -111,7 +111,7 @@ def _line(one: StoredLogits, every: Iterable[StoredLogits]) -> str:
     # What stands for all of them has a name of its own.
     told = [f"seed {seed}"] if run == MEAN or any(other["seed"] != seed for other in others) else []
     if any(other["tuned"] != tuned for other in others):
-        told.append("tuned knob" if tuned else "default knob")
+        told.append("tuned parameter" if tuned else "default parameter")
     return f"{run} ({', '.join(told)})" if told else str(run)
 
 

@@ -65,7 +65,7 @@ class TextConfig:
     lower_case: bool = False
     tokenizer: str = ""
     qkv_bias: bool = True
-    block_bias: bool = True
+    block_bias: bool | Literal["mlp"] = True
     qk_norm: bool | Literal["heads"] = False
     mlp: Literal["gelu", "swiglu"] = "gelu"
     gelu: Gelu = "exact"
@@ -161,7 +161,9 @@ class TextTower(nn.Module):
         ids = [prepare_tokens(one, config) for one in self._as_ids(texts)]
         if not ids:
             return self.token_embed.weight.new_zeros(0, config.dim)
-        # Texts of one length stand side by side, so that attention takes them together.
+        # Each text once; those of one length stand side by side, so that attention takes them together.
+        places = {text: number for number, text in enumerate(dict.fromkeys(map(tuple, ids)))}
+        asked, ids = [places[tuple(one)] for one in ids], list(places)
         order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
         lengths = [len(ids[place]) for place in order]
         if lengths[0] == lengths[-1]:
@@ -181,7 +183,7 @@ class TextTower(nn.Module):
             pooled = tokens.flatten(0, 1)[starts + ends]
         back = torch.empty(len(order), dtype=torch.int64, device=device)
         back[torch.tensor(order, device=device)] = torch.arange(len(order), device=device)
-        return pooled[back]
+        return pooled[back[torch.tensor(asked, device=device)]]
 
     def _as_ids(self, texts: Sequence[str] | Tensor | Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
         if isinstance(texts, Tensor):

@@ -36,7 +36,7 @@ class Compare:
 
     Attributes:
         fine_tune: side in pixels at which each is trained on for a fifteenth of its images; None leaves that out.
-        quick: 64 images, and 6 or 8 to test on: to see that everything works.
+        quick: 320 images, and 60 or 12 to test on: to see that everything works.
     """
 
     encodings: tuple[str, ...] = ENCODINGS
@@ -58,9 +58,7 @@ class Compare:
     @property
     def trained(self) -> tuple[int, int]:
         """Images of each training, and of each second one."""
-        if self.images is None and self.quick:
-            return 64, 32
-        images = IMAGES if self.images is None else self.images
+        images = self.images if self.images is not None else 320 if self.quick else IMAGES
         return images, max(images // 15, 1)
 
     @property
@@ -72,10 +70,10 @@ class Compare:
 
     @property
     def evaluate(self) -> EvaluateConfig:
-        """400 test scenes up to 44 px, 120 beyond; knobs tuned on 24 of minival at each size."""
+        """400 test scenes up to 44 px, 120 beyond; parameters tuned on 24 of minival at each size."""
         few: dict[str, Any] = {"images": 400, "images_beyond": (44, 120), "tune_images": 24}
         if self.quick:
-            few = {"images": 8, "images_beyond": (44, 6), "tune_images": 4}
+            few = {"images": 60, "images_beyond": (44, 12), "tune_images": 4}
         splits = ("test", "heldout_fonts")
         return EvaluateConfig(self.resolutions, splits, knobs="tuned", tuned=("knob",), shrink=False, **few)
 

@@ -71,8 +71,8 @@ def quick_classification() -> Demo:
         "Trained at 32 pixels on few scenes, tested from 20 to 148",
         train,
         evaluate,
-        note="A quick run: less than a fifth of the images, half of the layers, no knob tuned and few test scenes. It "
-        "shows that models learn, and how each holds at other sizes; which is best may change in a whole run.",
+        note="A quick run: less than a fifth of the images, half of the layers, no parameter tuned, few test scenes. "
+        "It shows that models learn, and how each holds at other sizes; which is best may change in a whole run.",
     )
 
 

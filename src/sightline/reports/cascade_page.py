@@ -59,7 +59,8 @@ def print_rows(rows: Sequence[CascadeRow]) -> None:
         print_cells(table)
     print("top-1 in %, where it lies with 95 % below; tokens and ms (of the forward pass) of an image in the mean")
     if len(made) > 1:
-        print("again: the fraction seen again, scores below `below`; ahead: of single budgets at equal mean tokens")
+        print("alpha: the share that was to be seen again; again: the share that was, with scores below `below`")
+        print("ahead: of single budgets at equal mean tokens")
     if chosen := _chosen(rows):
         print(chosen)
 
@@ -72,7 +73,7 @@ def tables(rows: Sequence[CascadeRow]) -> list[Table]:
          _share(row.top1, row.low, row.high), f"{row.ece:.3f}") for row in of_kind(rows, "single")
     ]  # fmt: skip
     title = f"Single budgets, {first.images} images of {first.data}/{first.split}"
-    made = [text_table(title, ("budget", "tokens", "ms an image", "reading", "top-1", "ECE"), single)]
+    made = [text_table(title, ("budget", "tokens", "ms an image", "reading, ms", "top-1", "ECE"), single)]
     cascades = of_kind(rows, "cascade")
     if cascades:
         lines = [
@@ -81,7 +82,10 @@ def tables(rows: Sequence[CascadeRow]) -> list[Table]:
              _share(row.ahead, row.ahead_low, row.ahead_high, "+"))
             for row in (*cascades, *(row for row in rows if row.chosen))
         ]  # fmt: skip
-        title = f"Cascade: {cascades[0].budget} tokens, then {cascades[0].second_budget} for the least certain"
+        title = (
+            f"Cascade: {cascades[0].budget} tokens, then {cascades[0].second_budget} for the least certain; "
+            f"{first.images} images, thresholds from {first.held_out} others"
+        )
         made.append(text_table(title, ("alpha", "again", "below", "tokens", "ms", "top-1", "ahead"), lines))
     return made
 

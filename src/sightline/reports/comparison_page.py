@@ -12,7 +12,8 @@ from sightline.reports.results_page import encoding_words
 from sightline.reports.results_tables import titled
 from sightline.reports.tables import Cell, Head, Table, print_cells, table_of, text_table
 from sightline.reports.words import DASH, TIMES, number
-from sightline.results.comparison import ComparisonRow, DifferenceRow, MeanRow, RankRow, of_kind
+from sightline.results.comparison import ComparisonRow, DifferenceRow, Interval, MeanRow, RankRow, of_kind
+from sightline.results.rows import FRACTION
 
 TOP1, TOP5, ECE, CHANGE = "top1", "top5", "ece", "top1_change"
 TEST, FONTS = "test", "heldout_fonts"
@@ -164,11 +165,20 @@ def _table(rows: Sequence[ComparisonRow], caption: str, columns: Iterable[_Colum
     counts = lines[Head("images")] = {}
     for head, some, best in columns:
         for row in some:
-            limits = [] if best else [number(limit, row.unit) for limit in row.interval or ()]
+            limits = [] if best else [number(limit, row.unit) for limit in shown_interval(row) or ()]
             lines[_head(rows, row.encoding)][head] = Cell(number(row.best if best else row.value, row.unit), limits)
             counts[head] = words.span(sorted({one.count for one in some}))
     lines = {head: line for head, line in lines.items() if line}
     return table_of(caption, lines, "encoding", counts) if lines else None
+
+
+def shown_interval(row: MeanRow) -> Interval | None:
+    """The interval as a page shows it: none where all seeds gave the same, and of a share of images within 0 and 1."""
+    if row.interval is None or row.interval[0] == row.interval[1]:
+        return None
+    if row.unit != FRACTION or row.metric == CHANGE:
+        return row.interval
+    return max(row.interval[0], 0.0), min(row.interval[1], 1.0)
 
 
 def _head(rows: Sequence[ComparisonRow], name: str) -> Head:
@@ -259,7 +269,9 @@ def _signed(value: float) -> str:
 
 
 def _between(interval: tuple[float, float] | None, said: Callable[[float], str]) -> str:
-    return DASH if interval is None else words.interval([said(limit) for limit in interval])
+    # No width: all seeds, or all images, gave the same, which says nothing of others.
+    same = said is _signed and interval is not None and interval[0] == interval[1]
+    return DASH if interval is None or same else words.interval([said(limit) for limit in interval])
 
 
 def _orders(rows: Sequence[ComparisonRow]) -> Table | None:
@@ -346,6 +358,7 @@ def _lines(rows: Sequence[ComparisonRow], points: Sequence[tuple[int, MeanRow]])
     for name in names:
         own = {place: row for place, row in points if row.encoding == name}
         y = [words.scaled(row.value, row.unit) for row in own.values()]
-        limits = [[words.scaled(end, row.unit) for end in row.interval or (row.value,) * 2] for row in own.values()]
+        ends = [shown_interval(row) or (row.value,) * 2 for row in own.values()]
+        limits = [[words.scaled(end, row.unit) for end in pair] for pair, row in zip(ends, own.values(), strict=True)]
         lines += [Line(name, style.look(name, names), list(own), y, limits)] if own else []
     return lines

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from importlib.resources import files
 from io import BytesIO
 
 import numpy as np
+from markupsafe import Markup, escape
 
 from sightline.reports.content import Sample
 
@@ -17,7 +19,7 @@ def render(template: str, **values: object) -> str:
     Args:
         template: a file of this folder; one in HTML fills the blocks of `page.html`, which wants a `title` and the
             `command` that makes the page again.
-        **values: what the template names; the filter `png` is `as_png`.
+        **values: what the template names; the filters are `as_png` and `breakable`.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
@@ -29,8 +31,13 @@ def render(template: str, **values: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["png"] = as_png
+    environment.filters |= {"png": as_png, "breakable": breakable}
     return environment.get_template(template).render(**values)
+
+
+def breakable(text: str) -> Markup:
+    """A name whose line may break behind `:`, `/` and `_`, in place of inside a word."""
+    return Markup(re.sub("([:/_])(?=[^:/_ ])", r"\1<wbr>", str(escape(text))))
 
 
 def as_png(sample: Sample) -> str:

@@ -47,8 +47,8 @@ def print_accuracy(
     """Print a table of each metric by run and resolution, one for held-out fonts and one for other views than squares
     if they were measured; metrics that go with the main one are left to the page.
 
-    Under each number stands where it lies with 95 %; of a tuned knob also its value. A resolution that all runs were
-    trained at is marked "trained", one that all saw among others "seen".
+    Under each number stands where it lies with 95 %; of a tuned parameter also its value. A resolution that all runs
+    were trained at is marked "trained", one that all saw among others "seen".
 
     Args:
         seen: run -> the sizes of its training, the one that its rows name unless given.
@@ -205,7 +205,7 @@ def _best(rows: Sequence[ResultRow]) -> float | None:
 def _cell(one: ResultRow, line: PlotLine, best: bool, *, whole: bool) -> Cell:
     below = [f"{one.patches:,.1f} patches"] if one.resolution is None else []
     if whole and one.tuned_label:
-        below.append(f"{'knob ' if one.tuned_label[0].isdigit() else ''}{one.tuned_label}")
+        below.append(f"{'parameter ' if one.tuned_label[0].isdigit() else ''}{one.tuned_label}")
     marked = whole and one.resolution is not None and line.seen.holds(one.resolution)
     return replace(measured_cell(one), best=best, below=", ".join(below), marked=marked)
 
@@ -215,7 +215,7 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> Table:
     lines = {}
     for run in runs:
         speed = run.train_images / run.train_seconds if run.train_seconds > 0 and run.train_images else None
-        knob = "" if run.knob is None else f"{run.knob_name or 'knob'} {run.knob:g}"
+        knob = "" if run.knob is None else f"{run.knob_name or 'parameter'} {run.knob:g}"
         if run.knob is not None and run.knob_default is not None:
             knob += f" / {run.knob_default:g}"
         said = {
@@ -229,7 +229,7 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> Table:
             Head("images/s"): f"{speed:,.0f}" if speed else "",
             Head("testing"): words.duration(run.evaluate_seconds),
             Head("parameters"): _number(run.parameters),
-            Head("knob", "now / default"): knob,
+            Head("parameter", "now / default"): knob,
             Head("precision", "of training"): run.precision,
         }
         cells = {head: Cell(text or DASH, words=True) for head, text in said.items()}

@@ -24,7 +24,7 @@ class PlotLine:
     """One run under one rule for its knob.
 
     Attributes:
-        detail: tells lines of one run apart ("tuned knob", "seed 1"), else it is empty.
+        detail: tells lines of one run apart ("tuned parameter", "seed 1"), else it is empty.
         tuned: whether anything of the run was tuned; `searched` says what: its knob, the rule by which its tables are
             resized, or both. `paired`: the same run is there with its default and with what was tuned.
         seen: the sizes of its training.
@@ -156,10 +156,11 @@ class Study:
         one = rows[0]
         own = [row for row in measured if (row.run, row.seed) == (one.run, one.seed)]
         paired = any(row.tuned != one.tuned and (row.shrunk or 0) == (one.shrunk or 0) for row in own)
-        searched = " and ".join(dict.fromkeys(each["what"] for row in own for each in row.tuning)) or "knob"
+        found = dict.fromkeys(each["what"] for row in own for each in row.tuning) or ("knob",)
+        searched = " and ".join("parameter" if what == "knob" else what for what in found)
         details = [f"seed {one.seed}"] if any(row.run == one.run and row.seed != one.seed for row in measured) else []
         if knob is not None:
-            details.append(f"knob {knob:g}")
+            details.append(f"parameter {knob:g}")
         elif one.tuned or paired:
             details.append(f"{'tuned' if one.tuned else 'default'} {searched}")
         if one.shrunk:

@@ -78,8 +78,10 @@ class Table:
 
     def turned(self) -> Table:
         """With a column a run where that is the narrower way: a phone shows few columns."""
-        if len(self.lines) >= len(self.columns):
-            return self
+        return self if len(self.lines) >= len(self.columns) else self.transposed()
+
+    def transposed(self) -> Table:
+        """With a column a line."""
         cells = list(zip(*(cells for _, cells in self.lines), strict=True))
         lines = list(zip(self.columns, cells, strict=True))
         return replace(self, columns=[head for head, _ in self.lines], lines=lines, corner="")
@@ -161,15 +163,23 @@ def print_cells(table: Table, console: Console | None = None) -> None:
     """Print a table under its caption. Under each number stand the limits of its interval; the best is bold and carries
     an asterisk, so that it is also seen where there is no bold."""
     console = console or _console()
+    # In the way that fits; where neither does, names break where the console folds them.
+    ways = [_rich(table), _rich(table.transposed())]
+    free = console.options.update(max_width=10_000)
+    made = next((one for one in ways if one.__rich_measure__(console, free).maximum <= console.width), ways[0])
+    console.print(_text(table.caption, "bold"))
+    console.print(made)
+
+
+def _rich(table: Table) -> RichTable:
     made = _empty_table()
     made.add_column(table.corner, overflow="fold")
     for head in table.columns:
-        # What all runs saw of a size, and what a run's knob is; the page alone has what stands below a size.
+        # What all runs saw of a size, and what a run's parameter is; the page alone has what stands below a size.
         made.add_column(_lines(head.title, head.detail, head.seen), justify="right", overflow="fold")
     for head, cells in table.lines:
         made.add_row(_lines(head.title, head.detail, head.seen), *map(_cell, cells))
-    console.print(_text(table.caption, "bold"))
-    console.print(made)
+    return made
 
 
 def _cell(cell: Cell) -> Text:

@@ -93,7 +93,7 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     refuse_options(run.path, asked, data=run.asked_data, patch_size=run.patch_size)
     encoding = model.encoding
     if asked.tune and encoding.knob is None and encoding.resize_rule is None:
-        raise InputError(f"--tune: encoding {encoding.name} has no knob, and no table that is resized")
+        raise InputError(f"--tune: encoding {encoding.name} has no parameter to tune, and no table that is resized")
     # All that can be refused is refused before the first image is read.
     config, suites = _config(run, asked, data), [(spec, open_suite(spec)) for spec in asked.suite]
     # Of an answer that is more than a class other tools read files, where they do not stand among a run's own.

@@ -170,7 +170,7 @@ class EvaluateOptions:
             given. What was said of each clip is kept of the first of them that is the training's, or of the first.
         split: Splits to measure; test, and held-out fonts where the data has them, unless given.
         no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
-        tune: Also search the encoding's knob, and how its tables are resized, on minival at each resolution.
+        tune: Also search the encoding's parameter, and how its tables are resized, on minival at each resolution.
         tune_images: Images of minival for that search.
         measures: What is measured of the model beside its answers (docs/reference/metrics.md), as fgsm,speed.
         temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
@@ -315,7 +315,7 @@ class CompareOptions:
         seeds: How many trainings of each encoding.
         seed: The first of the seeds.
         sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
-        images: Of each training; 9,600 unless given, 64 with --quick.
+        images: Of each training; 9,600 unless given, 320 with --quick.
         fine_tune: Side in pixels of the second training.
         no_fine_tune: Leave the second training out.
         quick: Too few scenes to learn from: to see that everything works.

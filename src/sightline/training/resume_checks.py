@@ -60,8 +60,10 @@ def check_same_epochs(path: Path, epochs: float, config: TrainConfig) -> None:
     """Refuse to go on from a checkpoint for another number of epochs; `config` has the images that they are."""
     images, before = config.images, training_record(path)["config"]["images"]
     if images and before and images != before:
-        # The folder of the run, whose checkpoints/STEP it is.
-        raise _other_config(path.parent.parent, config, "epochs", round(before * epochs / images, 3), epochs)
+        # The folder of the run, whose checkpoints/STEP it is. Rounded epochs may be equal; then images are named.
+        there = round(before * epochs / images, 3)
+        key, there, value = ("epochs", there, epochs) if there != epochs else ("images", before, images)
+        raise _other_config(path.parent.parent, config, key, there, value)
 
 
 def _other_config(path: Path, config: TrainConfig, key: str, there: object, value: object) -> InputError:

@@ -12,7 +12,7 @@ import torch
 
 from sightline.data.config import SkipUnreadable
 from sightline.data.image_file import MAX_PIXELS
-from sightline.data.open import open_source
+from sightline.data.open import open_source, parse_spec
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
 from sightline.distributed.machine import preserve_rng_state
@@ -79,12 +79,25 @@ class OpenedRun:
         if not self.data:
             raise InputError(f"{self.path}: does not say what it was trained on; give the data (--data)")
         if self.opened is None:
-            source, config = open_source(self.data).with_view(max_pixels=self.max_pixels), self.config
+            source, config = self._open_data().with_view(max_pixels=self.max_pixels), self.config
             frames, packed = config.get("frames") if source.is_video else None, config.get("packing") is not None
             self.opened = clip_view(
                 self.model.config, source, self.data, frames=frames, stride=config.get("frame_stride"), packed=packed
             )
         return self.opened
+
+    def _open_data(self) -> Source:
+        try:
+            return open_source(self.data)
+        except InputError as error:
+            # What a relative path of the training is, depends on where this was started.
+            kind, argument, _ = parse_spec(self.data)
+            folder = Path(argument.partition(",")[0])
+            if self.data != self.config.get("data") or kind == "hf" or folder.is_absolute() or folder.exists():
+                raise
+            said = f"{self.path}: was trained on {self.data}, and {Path.cwd()} has no {folder}"
+            expected = f"start where it was trained, or give the data: --data {kind}:DIR"
+            raise InputError(f"{said} ({expected})", field="data", value=self.data) from error
 
     @property
     def side(self) -> int:

@@ -41,7 +41,7 @@ class AttentionMaps(Measure):
         "map": MeasuredQuantity(
             ("layer", "head", "row", "col"),
             "fraction",
-            f"of one patch, that in the middle unless `query` says another; {_WORDS}",
+            f"of one patch, that in the middle unless the option query says another; {_WORDS}",
             "maps",
         ),
         "map_prefix": MeasuredQuantity(

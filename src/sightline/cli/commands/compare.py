@@ -21,8 +21,8 @@ def compare(
 ) -> None:
     """Train position encodings alike, with several seeds, test them at many sizes, and say what differs.
 
-    LookHere's controlled experiment on embedded scenes: one recipe, knobs tuned at each size, a short second training
-    at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
+    LookHere's controlled experiment on embedded scenes: one recipe, parameters tuned at each size, a short second
+    training at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
     report.html, comparison.jsonl, tables.csv and tables.tex; each run is a folder in --out like any other. Killed or
     stopped, the same command goes on with --resume.
 
@@ -61,7 +61,7 @@ def _say(about: ComparisonResult) -> None:
     print(f"{len(asked.encodings)} encodings ({', '.join(asked.encodings)}), {len(asked.seeds)} {seeds} each,")
     fewer = f", fewer than the demonstration's {DEMONSTRATION:,}" if images < DEMONSTRATION else ""
     print(f"each trained on {images:,} scenes at {TRAINED} px{fewer}.")
-    print(f"Then tested at {', '.join(map(str, asked.resolutions))} px, knobs tuned at each.")
+    print(f"Then tested at {', '.join(map(str, asked.resolutions))} px, parameters tuned at each.")
     if asked.fine_tune is not None:
         print(f"Then trained on for {about.jobs[-1].train.images:,} scenes at {asked.fine_tune} px, and tested there.")
     if asked.quick:

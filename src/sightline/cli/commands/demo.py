@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def demo(
         out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
         seed: Another seed is another run: other first weights and other training scenes.
         quick: A first curve in one to a few minutes: 8,960 scenes, two layers instead of four, smaller tests, no
-            knob tuned. Of segmentation too few scenes to learn from: to see that everything works.
+            parameter tuned. Of segmentation too few scenes to learn from: to see that everything works.
         resume: Continue a demonstration that was stopped; what is done is not done again.
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
@@ -51,7 +52,8 @@ def demo(
     print(f"Took {done.seconds / 60:.1f} minutes.")
     print(f"rows: {done.out / RESULTS}")
     print(f"open in a browser: {done.out / PAGE}")
-    next_step.say_next("train", "--data", "digits", "--out", next_step.free(Path("runs/digits")))
+    data = "digits" if importlib.util.find_spec("sklearn") else "scenes"
+    next_step.say_next("train", "--data", data, "--out", next_step.free(Path("runs", data)))
 
 
 def _say(about: Demonstration) -> None:

@@ -8,25 +8,28 @@ from sightline.runs.options import Json
 
 
 def encodings(name: str | None = None, /, *, json: Json = False) -> None:
-    """List the position encodings: each with its knob; of one, its paper and its rule for a new grid.
+    """List the position encodings: each with its parameter; of one, its paper and its rule for a new grid.
 
-    A knob is the number of an encoding that `evaluate --tune` searches at each size (docs/reference/glossary.md).
+    The parameter is the number that `evaluate --tune` searches at each size (docs/reference/glossary.md).
 
     Args:
         name: Show this one with everything that is known of it.
     """
     from sightline.encodings import create_encoding
-    from sightline.encodings.discovery import registry
-    from sightline.errors import unknown_name_error
+    from sightline.encodings.base import AddedEncoding, PatternEncoding, RotaryEncoding
+    from sightline.encodings.discovery import registry, unknown_encoding_error
     from sightline.reports.tables import print_table
 
     known = registry()
     if name is not None and name not in known:
-        raise unknown_name_error("encoding", name, known)
+        raise unknown_encoding_error(name)
+    bases = {AddedEncoding: "added", RotaryEncoding: "rotation", PatternEncoding: "pattern"}
     rows = []
     for each, cls in sorted(known.items()) if name is None else [(name, known[name])]:
         knob = create_encoding(each, depth=4, heads=12, dim=192, train_grid=8).knob
-        kind = cls.__module__.split(".")[-2] if cls.__module__.startswith("sightline.encodings.") else "outside"
+        kind = cls.__module__.split(".")[-2]
+        if not cls.__module__.startswith("sightline.encodings."):
+            kind = f"{next((said for base, said in bases.items() if issubclass(cls, base)), 'other')}, a plug-in"
         shown = f"{knob.name} = {knob.default:g}" if knob else None
         rows.append((each, kind, cls.source, cls.extrapolation, shown))
     columns = ("encoding", "kind", "source", "on a new grid", "knob")
@@ -35,8 +38,8 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
             print(json_module.dumps(dict(zip(columns, row, strict=True))))
         return
     if name is not None:
-        print_table(("", name), list(zip(columns, rows[0], strict=True))[1:])
+        print_table(("", name), list(zip((*columns[:-1], "parameter"), rows[0], strict=True))[1:])
         return
-    print_table(("encoding", "kind", "knob"), [(row[0], row[1], row[4]) for row in rows])
+    print_table(("encoding", "kind", "parameter"), [(row[0], row[1], row[4]) for row in rows])
     print("One with its paper and its rule for a new grid: sightline encodings NAME")
     print('Any two can be joined, as "rope_mixed+learned_1d".')

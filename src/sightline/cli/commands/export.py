@@ -75,7 +75,7 @@ def export(
         _print_record(record, file, int8=int8)
         _print_rows(rows, int8)
     if not (json or rows):
-        given = [*(["--int8"] if int8 else []), *([] if patch_size is None else ["--patch-size", patch_size])]
+        given = [] if patch_size is None else ["--patch-size", patch_size]
         next_step.say_next("export", model, "--to", to, *given, "--output", file, "--overwrite", "--check")
     if not int8 and not worst <= exports.LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")

@@ -42,7 +42,7 @@ def stats(
         said = {"data": data, "split": options.split, "sequence_length": options.sequence_length}
         print(json_module.dumps({**said, **found.figures}))
         return
-    print_table(("", data), [(name.replace("_", " "), _shown(name, value)) for name, value in found.figures.items()])
+    print_table(("", data), [(_words(name, options), _shown(name, value)) for name, value in found.figures.items()])
     print("\ntokens of an image, and how many images have so many")
     print_bars([(f"{first} to {last}", count) for first, last, count in histogram(found.lengths)])
     source, recipe = found.source, next_step.PACKED
@@ -52,12 +52,15 @@ def stats(
         name = source.root.resolve().name if isinstance(source, FileSource) else data.replace(":", "_")
         out = next_step.free(Path("runs") / f"{name}{next_step.PACKED_ENDING}")
         words = next_step.to_train(data, out, skip_unreadable, max_pixels, recipe=recipe)
-        next_step.say_next(*words, *_to_train(options, always=() if recipe else ("sequence_length",)))
+        # A recipe for drawn images has a patch and a budget for them; that of a folder chooses them by its images.
+        always = ("sequence_length", "patch_size") if isinstance(source, FileSource) else ()
+        next_step.say_next(*words, *_to_train(options, always=always or (() if recipe else ("sequence_length",))))
 
 
 _TRAIN_OPTIONS = {
     "sequence_length": "--packing.tokens", "packing": "--packing.algorithm", "most_images": "--packing.most-images",
     "measure": "--packing.measure", "distribution": "--packing.distribution", "seed": "--seed",
+    "patch_size": "--model-options.patch-size",
 }  # fmt: skip
 
 
@@ -74,7 +77,20 @@ def _to_train(options: PackOptions, always: tuple[str, ...]) -> list[object]:
     return words
 
 
+def _words(name: str, options: PackOptions) -> str:
+    """What a figure is called in the table."""
+    if name == "sequences":
+        return f"sequences of at most {options.sequence_length:,} tokens"
+    if name == "padding_factor":
+        return "tokens of images padded to the longest"
+    if name.startswith("padding_to"):
+        return f"unused if sequences are {name.replace('_', ' ')}".replace("padding to", "padded to")
+    return {"unused_share": "unused without padding"}.get(name, name.replace("_", " "))
+
+
 def _shown(name: str, value: float) -> str:
     if name == "unused_share" or name.startswith("padding_to"):
         return f"{100 * value:.2f} %"
+    if name == "padding_factor":
+        return f"{value:.2f} times"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"

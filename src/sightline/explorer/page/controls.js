@@ -55,7 +55,7 @@ export class PaneControls {
     this.find(".knob-value").addEventListener("change", (event) => {
       const value = event.target.valueAsNumber;
       if (Number.isFinite(value) && value >= 0) change({ knob: value });
-      else app.failed(new Fault(`The knob ${this.model.knob.name.replaceAll("_", " ")} takes a number of 0 or more.`));
+      else app.failed(new Fault(`The parameter ${this.model.knob.name.replaceAll("_", " ")} takes a number of 0 or more.`));
       this.fill();
     });
     this.find(".knob-reset").addEventListener("click", () => change({ knob: null }));
@@ -106,7 +106,7 @@ export class PaneControls {
     this.find(".knob").hidden = !knob;
     if (!knob) return;
     const value = pane.knob ?? knob.value;
-    this.find(".knob-name").textContent = `Knob: ${knob.name.replaceAll("_", " ")}`;
+    this.find(".knob-name").textContent = `Parameter: ${knob.name.replaceAll("_", " ")}`;
     const share = Math.log(value / knob.low) / Math.log(knob.high / knob.low);
     const slider = this.find(".knob-slider");
     if (document.activeElement !== slider) slider.value = String(Math.round(1000 * share) || 0);
