@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from sightline import load_model
 from sightline.convert import export_weights, import_weights
 from sightline.models import Model
 from sightline.models.contrastive import ContrastiveHead
+from sightline.models.zero_shot import zero_shot_detector
 from sightline.tasks.pair_losses import pair_loss
 from tests.parity.family_files import assert_close, files, read, said_of, weights
 
@@ -106,3 +108,26 @@ def test_folders_load_by_one_call(file: str, tmp_path: Path) -> None:
     expected = tensors["out.logits" if "out.logits" in tensors else "out.logits_per_image"]
     # Half precision keeps three digits of the weights.
     assert_close(logits, expected, 5e-5 if "vision_cfg" in said else 5e-2)
+
+
+@pytest.mark.parametrize("file", files("owlvit_whole"))
+@torch.no_grad()
+def test_detection_by_words(file: str) -> None:
+    tensors, said = read(file)
+    state, arguments = weights(tensors), {"text_config": said["text"], "vision_config": said["vision"]}
+    model = import_weights("owlvit", state, arguments)
+    texts = model.encode_text(tensors["in.tokens"]).view_as(tensors["out.text_embeds"])
+    assert_close(texts, F.normalize(tensors["out.text_embeds"], dim=-1))
+    names = [str(number) for number in range(texts.shape[1])]
+    for image, queries in enumerate(texts):
+        model.encode_text = lambda _, queries=queries: queries  # type: ignore[method-assign]
+        found = zero_shot_detector(model, names, ["{}"])(tensors["in.images"][image : image + 1])[0]
+        assert_close(found["logits"][0], tensors["out.logits"][image])
+        rows, cols = model.config.train_grid
+        y0, x0, y1, x1 = (found["boxes"][0] / torch.tensor([rows, cols] * 2)).unbind(-1)
+        boxes = torch.stack(((x0 + x1) / 2, (y0 + y1) / 2, x1 - x0, y1 - y0), dim=-1)
+        assert_close(boxes, tensors["out.boxes"][image])
+    back, _ = export_weights(import_weights("owlvit", state, arguments), "owlvit")
+    assert all(torch.equal(back[name], state[name]) for name in back)
+    # What compares whole images with texts is not of the detector.
+    assert state.keys() - back.keys() == {"owlvit.logit_scale", "owlvit.visual_projection.weight"}

@@ -10,7 +10,18 @@ from typing import Any, ClassVar
 import torch
 
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.maps import TensorMap, derived, fused, kernel, map_remaining, prefixed, transform, unbatched
+from sightline.convert.hf_pair import ClipPair, text_maps
+from sightline.convert.maps import (
+    TensorMap,
+    copy,
+    derived,
+    fused,
+    kernel,
+    map_remaining,
+    prefixed,
+    transform,
+    unbatched,
+)
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 from sightline.models.heads.linear_map import LinearMapHead
@@ -271,22 +282,30 @@ class Eomt(DenseProject):
 _VISION = "owlvit.vision_model."
 _EMBEDDINGS = f"{_VISION}embeddings."
 _QUERIES = "query_embeds"
+
+
+class _OwlText(ClipPair):
+    text: ClassVar = {**ClipPair.text, "max_position_embeddings": 16, "pad_token_id": 0}
+
+
+_OWL_TEXT = _OwlText()
 _SCENIC = "scenic's flax weights; transformers' names for them are read here"
 
 
 class OwlVit(DenseProject):
-    """The class `OwlViTForObjectDetection` without its text tower: CLIP's ViT with a norm before the blocks, quick GELU
+    """The class `OwlViTForObjectDetection`: CLIP's ViT with a norm before the blocks, quick GELU
     (the heads' is exact), LayerNorm eps 1e-5, and both heads.
 
-    What classes are asked for is a tensor beside the weights: `query_embeds` [classes, width], what the text tower
-    makes of their names (`get_text_features`). The arguments are those of `vision_config`; what weights tell is not
-    among them.
+    With its text tower, classes are words (`zero_shot_detector`). Else what classes are asked for is a tensor beside
+    the weights: `query_embeds` [classes, width], what the text tower makes of their names (`get_text_features`). The
+    arguments are those of `vision_config`, and `text_config`; what weights tell is not among them.
     """
 
     name = "owlvit"
     source = "https://github.com/huggingface/transformers"
     arguments: ClassVar = {
         "image_size": None, "num_attention_heads": None, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,
+        "text_config": {}, "tokenizer": "",
     }  # fmt: skip
     fields: ClassVar = {"hidden_act": ("gelu", {"quick_gelu": "quick", "gelu": "exact", "gelu_new": "tanh"})}
     only: ClassVar = ("layer_norm_eps",)
@@ -310,15 +329,19 @@ class OwlVit(DenseProject):
     def import_config(self, given: Arguments, state: State) -> ViTConfig:
         trunk = self.trunk_fields(given, state, [1], axes=2)
         width = self.sides(state, "class_head.dense0.weight", 2)[0]
+        text = None
         if _QUERIES not in state:
-            raise InputError(
-                f"owlvit weights: missing {_QUERIES} [classes, {width}]: texts are not read here; put what the "
-                "text tower makes of the classes' names (get_text_features) beside the weights"
-            )
+            if not any(name.startswith("owlvit.text_model.") for name in state):
+                raise InputError(
+                    f"owlvit weights: missing the text tower, or {_QUERIES} [classes, {width}]: what it makes of the "
+                    "classes' names (get_text_features)"
+                )
+            text = _OWL_TEXT.text_fields(given)
+            width = state["owlvit.text_projection.weight"].shape[0]
         return ViTConfig(
             **trunk,
             **self.plain_fields(given),
-            num_classes=self.sides(state, _QUERIES, 2)[0],
+            num_classes=self.sides(state, _QUERIES, 2)[0] if text is None else 0,
             encoding="learned_1d",
             encoding_options={"interpolation": "bicubic"},
             patch_bias=False,
@@ -328,8 +351,12 @@ class OwlVit(DenseProject):
             std=(0.26862954, 0.26130258, 0.27577711),
             task="detection",
             head="owlvit",
-            head_options={"query_dim": width},
+            head_options={"query_dim": width, **({} if text is None else {"text": text})},
         )
+
+    def export_arguments(self, model: Model) -> dict[str, Any]:
+        given, text = super().export_arguments(model), model.config.head_options.get("text")
+        return {**given, **_OWL_TEXT.text_arguments(text)} if text else given
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         special = [
@@ -339,6 +366,15 @@ class OwlVit(DenseProject):
             *fused([f"{_VISION}pre_layernorm"], "blocks.0.norm_pre"),
             *fused([f"{_VISION}post_layernorm"], "norm"),
         ]
+        if text := config.head_options.get("text"):
+            special += text_maps(text["depth"], "owlvit.")
+            special += [
+                copy("owlvit.text_projection.weight", "head.text_proj.weight"),
+                # No class until words are given.
+                TensorMap(
+                    (), ("head.queries",), lambda _: [torch.zeros(0, config.head_options["query_dim"])], lambda _: []
+                ),
+            ]
         layer = rf"{self.block}.\1"
         for number in range(config.depth):
             heads = f"{self.block}.{number}.self_attn"

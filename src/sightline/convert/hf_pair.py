@@ -79,37 +79,24 @@ class ClipPair(Source, Project):
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
         self.require("head", model.config.head, "contrastive")
-        text = model.config.head_options["text"]
+        vision = {name: one for name, one in self.vision.export_arguments(model).items() if name != "id2label"}
+        options = model.config.head_options
+        return {"vision_config": vision, "projection_dim": options["embed_dim"], **self.text_arguments(options["text"])}
+
+    def text_arguments(self, text: Mapping[str, Any]) -> dict[str, Any]:
+        """The inverse of `text_fields`."""
         theirs = {value: name for name, value in GELUS.items()}
-        of_text = {name: text[ours] for name, ours in _TEXT_FIELDS.items()}
-        of_text |= {
+        found = {name: text[ours] for name, ours in _TEXT_FIELDS.items()}
+        found |= {
             "intermediate_size": round(text["dim"] * text["mlp_ratio"]), "hidden_act": theirs[text["gelu"]],
             "eos_token_id": text.get("end_id") or text["vocab_size"] - 1,
         }  # fmt: skip
-        vision = {name: one for name, one in self.vision.export_arguments(model).items() if name != "id2label"}
-        return {
-            "text_config": of_text, "vision_config": vision, "tokenizer": text.get("tokenizer", ""),
-            "projection_dim": model.config.head_options["embed_dim"],
-        }  # fmt: skip
+        return {"text_config": found, "tokenizer": text.get("tokenizer", "")}
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         tower = config.replace(head="linear", head_options={}, task="classification")
-        entries = [*self.vision.maps(tower, "vision_model."), *self.head_maps()]
-        for layer in range(config.head_options["text"]["depth"]):
-            ours, theirs = f"head.text.blocks.{layer}", f"{_TEXT}encoder.layers.{layer}"
-            entries += maps.fused([f"{theirs}.self_attn.{one}_proj" for one in "qkv"], f"{ours}.attn.qkv")
-            for there, here in (
-                ("layer_norm1", "norm1"), ("layer_norm2", "norm2"), ("self_attn.out_proj", "attn.proj"),
-                ("mlp.fc1", "mlp.fc1"), ("mlp.fc2", "mlp.fc2"),
-            ):  # fmt: skip
-                entries += maps.fused([f"{theirs}.{there}"], f"{ours}.{here}")
-        embeddings = f"{_TEXT}embeddings"
-        return [
-            *entries,
-            *maps.fused([f"{_TEXT}final_layer_norm"], "head.text.norm"),
-            maps.copy(f"{embeddings}.token_embedding.weight", "head.text.token_embed.weight"),
-            maps.copy(f"{embeddings}.position_embedding.weight", "head.text.encoding.table"),
-        ]
+        depth = config.head_options["text"]["depth"]
+        return [*self.vision.maps(tower, "vision_model."), *self.head_maps(), *text_maps(depth)]
 
     def head_maps(self) -> list[TensorMap]:
         """Of the projections, and of the scale and bias of the scores."""
@@ -188,6 +175,26 @@ class Siglip2Pair(SiglipPair):
 
     vision: ClassVar[Vit] = _Siglip2Vision()
     text: ClassVar = {**SiglipPair.text, "pad_token_id": 1}
+
+
+def text_maps(depth: int, start: str = "") -> list[TensorMap]:
+    """Every tensor of a text tower of CLIP's kind; its names begin with `start`."""
+    inside, entries = f"{start}{_TEXT}", []
+    for layer in range(depth):
+        ours, theirs = f"head.text.blocks.{layer}", f"{inside}encoder.layers.{layer}"
+        entries += maps.fused([f"{theirs}.self_attn.{one}_proj" for one in "qkv"], f"{ours}.attn.qkv")
+        for there, here in (
+            ("layer_norm1", "norm1"), ("layer_norm2", "norm2"), ("self_attn.out_proj", "attn.proj"),
+            ("mlp.fc1", "mlp.fc1"), ("mlp.fc2", "mlp.fc2"),
+        ):  # fmt: skip
+            entries += maps.fused([f"{theirs}.{there}"], f"{ours}.{here}")
+    embeddings = f"{inside}embeddings"
+    return [
+        *entries,
+        *maps.fused([f"{inside}final_layer_norm"], "head.text.norm"),
+        maps.copy(f"{embeddings}.token_embedding.weight", "head.text.token_embed.weight"),
+        maps.copy(f"{embeddings}.position_embedding.weight", "head.text.encoding.table"),
+    ]
 
 
 PAIRS: Mapping[str, ClipPair] = {"clip": ClipPair(), "siglip": SiglipPair(), "siglip2": Siglip2Pair()}

@@ -236,6 +236,8 @@ def _load(folder: Path, allow_nonfinite: bool) -> Model:
         if (tokenizer := _folder(folder) / TOKENIZER).exists():
             config["tokenizer"] = read_text(tokenizer, 8 * RECORD, "a tokenizer")
         with errors_of_file(folder):
+            if config["model_type"] == "owlvit":
+                return import_weights("owlvit", state, config)
             return import_weights("transformers", state, {**config, "preprocessor_config": prepared})
     state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
     model = import_weights("timm", state, foreign.given)

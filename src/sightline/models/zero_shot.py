@@ -1,4 +1,4 @@
-"""Classifiers that are made of words (Radford et al. 2021, section 3.1)."""
+"""Classifiers and detectors that are made of words (Radford et al. 2021, section 3.1; Minderer et al. 2022)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ from sightline.models.model import Model, eval_mode
 
 TEMPLATES = ("a photo of a {}.",)
 _TEXTS_AT_ONCE = 512
+
+
+def by_words(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Model:
+    """`zero_shot_detector` of a model that finds objects, `zero_shot_classifier` of any other."""
+    make = zero_shot_detector if model.config.head == "owlvit" else zero_shot_classifier
+    return make(model, names, templates)
 
 
 def contrastive_head(model: Model) -> ContrastiveHead:
@@ -43,7 +49,6 @@ def class_features(model: Model, names: Sequence[str], templates: Sequence[str] 
     Raises:
         InputError: there is no name or no template, one has no `{}`, or the model reads no texts.
     """
-    head = contrastive_head(model)
     if not names or not templates:
         raise InputError(f"zero-shot: {'names of classes' if templates else 'templates'} are missing (expected one)")
     if bad := next((one for one in templates if "{}" not in one), None):
@@ -51,7 +56,7 @@ def class_features(model: Model, names: Sequence[str], templates: Sequence[str] 
     texts = [template.replace("{}", name) for name in names for template in templates]
     with eval_mode(model):
         parts = [
-            head.encode_text(texts[first : first + _TEXTS_AT_ONCE]) for first in range(0, len(texts), _TEXTS_AT_ONCE)
+            model.encode_text(texts[first : first + _TEXTS_AT_ONCE]) for first in range(0, len(texts), _TEXTS_AT_ONCE)
         ]
     return F.normalize(torch.cat(parts).unflatten(0, (len(names), len(templates))).mean(dim=1), dim=-1)
 
@@ -69,9 +74,7 @@ def zero_shot_classifier(model: Model, names: Sequence[str], templates: Sequence
     Raises:
         InputError: as `class_features`, or two classes have one name.
     """
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise InputError(f"zero-shot: class {twice!r} stands there twice")
+    _refuse_twins(names)
     head, features = contrastive_head(model), class_features(model, names, templates)
     sigmoid = head.logit_bias is not None
     config = model.config.replace(
@@ -89,3 +92,34 @@ def zero_shot_classifier(model: Model, names: Sequence[str], templates: Sequence
         state["head.proj.weight"] = head.image_proj.weight
     made.load_state_dict(state)
     return made.to(model.anchor.device, model.anchor.dtype).eval()
+
+
+@torch.no_grad()
+def zero_shot_detector(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Model:
+    """A detector of words, from a model whose `owlvit` head has a text tower: an ordinary one, whose queries are the
+    mean vectors of the names.
+
+    Args:
+        model, names, templates: as `zero_shot_classifier`.
+
+    Raises:
+        InputError: as `class_features`, or two classes have one name.
+    """
+    _refuse_twins(names)
+    queries = class_features(model, names, templates)
+    options = {name: one for name, one in model.config.head_options.items() if name != "text"}
+    config = model.config.replace(num_classes=len(names), class_names=tuple(names), head_options=options)
+    with skip_init():
+        made = make_model(config)
+    texts = ("head.text.", "head.text_proj.")
+    made.load_state_dict(
+        {name: one for name, one in model.state_dict().items() if not name.startswith(texts)}
+        | {"head.queries": queries}
+    )
+    return made.to(model.anchor.device, model.anchor.dtype).eval()
+
+
+def _refuse_twins(names: Sequence[str]) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise InputError(f"zero-shot: class {twice!r} stands there twice")

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention.wide import at_least_float32
+from sightline.errors import InputError
 from sightline.io.config import config_dataclass
 from sightline.models.box_head import BoxHead, BoxOutputs, centres, grid_sides
 from sightline.models.config import ViTConfig, Width
 from sightline.models.head import patch_tokens
+from sightline.models.text import TextConfig, TextTower
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.segment import Segment
 
 
 @config_dataclass
 class OwlVitOptions:
-    """`query_dim`: width of the queries of classes; None takes the model's."""
+    """`query_dim`: width of the queries of classes; None takes the model's. `text`: a text tower that makes queries of
+    words (`zero_shot_detector`); None for learned queries alone."""
 
     query_dim: Width | None = None
+    text: TextConfig | None = None
 
 
 class _Boxes(nn.Module):
@@ -75,6 +79,19 @@ class OwlVitHead(BoxHead):
         self.box_head = _Boxes(config.dim)
         self.class_head = _Classes(config.dim, width)
         self.queries = nn.Parameter(torch.randn(config.num_classes, width))
+        text = self.options.text
+        self.text = None if text is None else TextTower(text)
+        self.text_proj = None if text is None else nn.Linear(text.dim, width, bias=False)
+
+    def encode_text(self, texts: Any) -> Tensor:
+        """Texts, as `TextTower.forward` takes them, to unit vectors [texts, query_dim], which are queries.
+
+        Raises:
+            InputError: the head has no text tower.
+        """
+        if self.text is None or self.text_proj is None:
+            raise InputError("head owlvit: reads no texts (expected head_options.text)")
+        return F.normalize(at_least_float32(self.text_proj(self.text(texts))), dim=-1)
 
     def forward(self, tokens: Tensor, layout: TokenLayout) -> list[BoxOutputs]:
         found = []
