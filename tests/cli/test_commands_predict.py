@@ -184,7 +184,7 @@ def test_a_softmax_where_it_was_trained_with_one(cli, tiny_run, tmp_path):
         ([INPUTS / "good.jpg", "--topk", "many"], ["--topk", "many"]),
         ([INPUTS / "good.jpg", "--tokp", 3], ["--tokp", "no such option", "did you mean '--topk'?"]),
         ([INPUTS / "good.jpg", "--tokp=3"], ["--tokp=3", "did you mean '--topk'?"]),
-        ([INPUTS / "good.jpg", "--max-tokens", 9], ["--max-tokens", "--topk, --frames, --precision"]),
+        ([INPUTS / "good.jpg", "--max-tokens", 9], ["--max-tokens", "--topk, --labels, --frames"]),
         ([INPUTS / "good.jpg", "--resolution", 18], ["--resolution 18", "patch_size 4", "16 or 20"]),
         ([INPUTS / "good.jpg", "--resolution", 2], ["--resolution 2", "nearest to 2: 4)"]),
         ([INPUTS / "good.jpg", "--resolution", 0], ["--resolution 0"]),

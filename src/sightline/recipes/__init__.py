@@ -22,7 +22,7 @@ FINE_TUNING = ("lookhere_highres", "vit_finetune")
 _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "clips": (("clips",), video.clips),
     "contrastive_scenes": (("scenes",), embedded.contrastive_scenes),
-    "csv": (_CAPTIONED, folders.csv),
+    "csv": (_CAPTIONED[:2], folders.csv),
     "deit3_400ep": (_LABELLED, papers.deit3_400ep),
     "detect_scenes": (("scenes",), dense.detect_scenes),
     "digits": (("digits",), embedded.digits),

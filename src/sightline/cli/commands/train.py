@@ -28,7 +28,8 @@ class RunOptions:
         recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
             aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (no
             labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune,
-            vit_masked_patches, navit_pretrain, flexivit, or the name of a data set; that of --data unless given.
+            vit_masked_patches, navit_pretrain, navit_contrastive, flexivit, contrastive_scenes, or the name of a data
+            set; that of --data unless given.
         config: A YAML file of settings, before which those of the command line go.
         out: Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
         resume: Continue the run in --out from its last checkpoint.
