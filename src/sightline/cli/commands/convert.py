@@ -23,7 +23,8 @@ def convert(
 
     Args:
         project: lookhere, rope_vit, rope_swin, timm, big_vision, big_vision_flexi, vision_transformer, dinov3, deit,
-            irpe, navit, scenic, open_clip, transformers; of clips vivit; with heads of dense tasks segmenter, eomt, owlvit.
+            irpe, navit, scenic, open_clip, transformers; of clips vivit; with heads of dense tasks segmenter, eomt,
+            owlvit.
         source: Its weights: .safetensors, .pth, .npz; or a folder that timm or transformers saved.
         dest: The folder to write.
         config: A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the
