@@ -57,6 +57,7 @@ def test_each_list_names_a_command_that_works(cli, tmp_path, monkeypatch):
     assert (code, following(out)) == (0, ["bench", "model", "--quick"]), err
     data = pictures(tmp_path / "mine")
     words = following(cli("pack", "stats", data)[1])
-    assert words == ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/mine_packed"]
+    budget = ["--packing.tokens", "1024", "--model-options.patch-size", "16"]
+    assert words == ["train", "--recipe", "navit_imagefolder", "--data", data, "--out", "runs/mine_packed", *budget]
     words = following(cli("pack", "stats", "digits", "--images", 9)[1])
     assert words[1:] == ["--data", "digits", "--out", "runs/digits_packed", "--packing.tokens", "1024"]
