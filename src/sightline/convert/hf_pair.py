@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sightline.convert import maps
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.hf_vit import GELUS, Clip, Siglip, Source, Vit
+from sightline.convert.hf_vit import GELUS, ClipVision, Siglip, TransformersSource, Vit
 from sightline.convert.maps import TensorMap
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
@@ -21,7 +21,7 @@ _TEXT_FIELDS = {
 }  # fmt: skip
 
 
-class ClipPair(Source, Project):
+class ClipPair(TransformersSource, Project):
     """CLIP: texts are causal and pooled at their first end token; both towers are projected without a bias.
 
     Attributes:
@@ -34,7 +34,7 @@ class ClipPair(Source, Project):
         "tokenizer": "",
     }  # fmt: skip
     inside: ClassVar[str] = ""
-    vision: ClassVar[Vit] = Clip()
+    vision: ClassVar[Vit] = ClipVision()
     text: ClassVar[Mapping[str, Any]] = {
         "vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
         "num_attention_heads": 8, "max_position_embeddings": 77, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5,

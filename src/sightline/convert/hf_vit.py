@@ -43,14 +43,14 @@ BERT = (
 )  # fmt: skip
 
 
-class Source:
+class TransformersSource:
     """Where all of them are from."""
 
     name = "transformers"
     source = "https://github.com/huggingface/transformers"
 
 
-class Vit(Source, Project):
+class Vit(TransformersSource, Project):
     """ViT, MAE's encoder, and what all others are changes of; the arguments are those of a `config.json` that count.
 
     Attributes:
@@ -147,7 +147,7 @@ class Vit(Source, Project):
         return self.maps(config, self.inside if config.num_classes else "")
 
 
-class Deit(Vit):
+class TransformersDeit(Vit):
     """DeiT: the distillation token is a register; of `DeiTForImageClassificationWithTeacher` both heads count."""
 
     inside = "deit."
@@ -197,7 +197,7 @@ class Beit(Vit):
         return [*mask, maps.concat(tables, "encoding.tables", lambda x: x.unsqueeze(0), lambda x: x[0])]
 
 
-class Clip(Vit):
+class ClipVision(Vit):
     """CLIP's vision tower: its last norm, which stands on the pooled token there, is on all tokens here, as timm's."""
 
     inside = "vision_model."
@@ -218,7 +218,7 @@ class Clip(Vit):
         return [maps.prefixed(self.table, "encoding", batched=False), token]
 
 
-class Siglip(Clip):
+class Siglip(ClipVision):
     """SigLIP's vision tower: a probe pools, or nothing does (`vision_use_head` false: ours gives the mean)."""
 
     arguments: ClassVar = {
@@ -228,7 +228,7 @@ class Siglip(Clip):
     fields: ClassVar = {**FIELDS, "vision_use_head": ("pool", {True: "attention", False: "mean"})}
     names: ClassVar = (
         (r"^attn_pool\.latent", "head.probe"), (r"^attn_pool\.proj\.", "head.attention.out_proj."),
-        (r"^attn_pool\.norm\.", "head.layernorm."), (r"^attn_pool\.mlp\.", "head.mlp."), *Clip.names,
+        (r"^attn_pool\.norm\.", "head.layernorm."), (r"^attn_pool\.mlp\.", "head.mlp."), *ClipVision.names,
     )  # fmt: skip
 
     def table_maps(self, config: ViTConfig) -> list[TensorMap]:

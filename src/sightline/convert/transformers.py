@@ -11,7 +11,19 @@ import torch
 from sightline.convert import maps
 from sightline.convert.base import Arguments, Project, State
 from sightline.convert.hf_pair import PAIRS, ClipPair
-from sightline.convert.hf_vit import BERT, FEATURES, FIELDS, MASK, SIZES, Beit, Clip, Deit, Siglip, Source, Vit
+from sightline.convert.hf_vit import (
+    BERT,
+    FEATURES,
+    FIELDS,
+    MASK,
+    SIZES,
+    Beit,
+    ClipVision,
+    Siglip,
+    TransformersDeit,
+    TransformersSource,
+    Vit,
+)
 from sightline.convert.maps import TensorMap
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
@@ -124,21 +136,21 @@ class Dinov3(Vit):
 
 
 FAMILIES: Mapping[str, Vit | ClipPair] = {
-    "vit": Vit(), "deit": Deit(), "vit_mae": Vit(), "beit": Beit(), "dinov2": Dinov2(),
+    "vit": Vit(), "deit": TransformersDeit(), "vit_mae": Vit(), "beit": Beit(), "dinov2": Dinov2(),
     "dinov2_with_registers": Dinov2WithRegisters(), "dinov3_vit": Dinov3(), "siglip_vision_model": Siglip(),
-    "clip_vision_model": Clip(), **PAIRS,
+    "clip_vision_model": ClipVision(), **PAIRS,
 }  # fmt: skip
 """By `model_type`."""
 _INSIDE = "|".join(sorted({re.escape(one.inside) for one in FAMILIES.values() if one.inside}))
 
 
-class Transformers(Source, Project):
+class Transformers(TransformersSource, Project):
     """The classes of `FAMILIES`, by the names that `save_pretrained` writes.
 
     The arguments are a `config.json`, where what computes nothing is passed over, and a `preprocessor_config` in it.
     """
 
-    name = Source.name
+    name = TransformersSource.name
     arguments: ClassVar = {}
     aside = (
         rf"({_INSIDE})?(pooler\.dense\.|visual_projection\.|decoder\.|embeddings\.(mask_token|position_ids)$)",
