@@ -12,7 +12,7 @@ import pytest
 from sightline.data.loader import read_example
 from sightline.data.open import open_source, recognise_layout
 from sightline.data.scenes.draw import COLOURED_CLASSES, HELD_OUT_CLASSES, PAIR_CLASSES
-from sightline.data.targets import Captions, Label, LabelledCaptions, draw_caption
+from sightline.data.targets import Captions, Label, LabelledCaptions, with_one_caption
 from sightline.errors import InputError
 from tests.data.dense_folders import picture
 from tests.data.three_kinds import encoded, write_tar
@@ -49,6 +49,11 @@ def shards(folder, *samples, split="train"):
             members.append((f"{number}.{extension}", content.encode() if isinstance(content, str) else content))
     write_tar(folder / f"{split}-0.tar", members)
     return f"wds:{folder}"
+
+
+def draw_caption(captions, **shown):
+    (drawn,) = with_one_caption(Captions(captions), **shown).captions
+    return drawn
 
 
 def test_one_caption_is_drawn_each_epoch():

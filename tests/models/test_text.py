@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from sightline import create_model, load_model, save_model
 from sightline.attention import use_backend
+from sightline.convert import export_weights, import_weights
 from sightline.errors import InputError
 from sightline.models.contrastive import ContrastiveHead
-from sightline.models.text import TextConfig, TextTower
+from sightline.models.text import TextConfig, TextTower, tokenize
 from sightline.models.zero_shot import class_features, zero_shot_classifier
 from sightline.tokens.text import TextTokenizer
 
@@ -66,7 +69,7 @@ def test_gradients_of_forms_agree():
 
 @torch.no_grad()
 def test_filled_texts_read_their_padding():
-    filled, cut = tower(fill=True, pool="last", pad_id=1), tower(pool="last", pad_id=1)
+    filled, cut = tower(pad_to_length=True, pool="last", pad_id=1), tower(pool="last", pad_id=1)
     assert (filled(TEXTS) - cut(TEXTS)).abs().max() > 1e-2
     whole = [one + [1] * (12 - len(one)) for one in TEXTS]
     assert torch.equal(filled(TEXTS), filled(torch.tensor(whole)))
@@ -97,11 +100,14 @@ def test_refused_texts(texts):
 def test_a_text_that_is_too_long_keeps_its_end():
     made = TextTokenizer.learn(CAPTIONS, vocab_size=300)
     model = tower(vocab_size=made.vocab_size, length=5, end_id=1, tokenizer=made.content, lower_case=True)
-    ids, short = model.tokenize([" ".join(CAPTIONS), "a disc"])
+    ids, short = tokenize([" ".join(CAPTIONS), "a disc"], model.config)
     assert len(ids) == 5
     assert ids[-1] == short[-1] == 1
-    assert model.tokenize(["A DISC"]) == [short]
+    assert tokenize(["A DISC"], model.config) == [short]
     assert TextTokenizer.learn(CAPTIONS, vocab_size=300).content == made.content
+    # Also where no token ends a text for the model, as in SigLIP.
+    open_ended = dataclasses.replace(model.config, end_id=None, pool="last", pad_to_length=True)
+    assert tokenize([" ".join(CAPTIONS)], open_ended) == [ids]
 
 
 def pair(**changes):
@@ -134,10 +140,66 @@ def test_a_classifier_of_words(changes, tmp_path):
     again = load_model(tmp_path / "words")
     assert again.config.class_names == ("disc", "ring")
     assert torch.equal(again(images), made(images))
-    for bad in ([], ["disc", "disc"]):
+    for bad, sentences in (([], templates), (names, ["no place"])):
         with pytest.raises(InputError):
-            zero_shot_classifier(model, bad)
-    with pytest.raises(InputError):
-        zero_shot_classifier(model, names, ["no place"])
+            zero_shot_classifier(model, bad, sentences)
     with pytest.raises(InputError):
         class_features(made, names)
+
+
+CLIP = {
+    "qk_norm": False, "norm_eps": 1e-5, "gelu": "quick", "causal": True, "pool": "end", "lower_case": True,
+}  # fmt: skip
+
+
+def plain_pair(project, **text):
+    """A model that a CLIP of this project can hold, but for `text`."""
+    torch.manual_seed(0)
+    fields = {**SMALL, **CLIP, **text}
+    there = {"hf": "bicubic", "oc": "bicubic_antialias"}[project]
+    return create_model(
+        "vit_micro_patch4", depth=1, dim=48, num_classes=0, head="contrastive", encoding="learned_1d",
+        encoding_options={"interpolation": there}, norm_pre=True, patch_bias=False, norm_eps=1e-5, gelu="quick",
+        head_options={"embed_dim": 16, "text": fields},
+    ).eval()  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "project"), [("hf", "transformers"), ("oc", "open_clip")])
+@torch.no_grad()
+def test_a_text_tower_goes_there_or_is_refused(name, project):
+    model = plain_pair(name)
+    state, given = export_weights(model, project)
+    again = import_weights(project, state, {"model_type": "clip", **given} if name == "hf" else given)
+    assert torch.equal(again.encode_text(TEXTS), model.encode_text(TEXTS))
+    for wrong in ({"causal": False}, {"pool": "last"}, {"qk_norm": True}, {"encoding": "none"}, {"end_id": 7}):
+        # Each holds one that the other does not.
+        if ("end_id" in wrong) == (name == "hf") and ("causal" in wrong or "end_id" in wrong):
+            continue
+        with pytest.raises(InputError, match="cannot hold"):
+            export_weights(plain_pair(name, **wrong), project)
+
+
+@torch.no_grad()
+def test_names_that_are_equal():
+    made = zero_shot_classifier(pair(), ["disc", "ring", "disc"])
+    assert made.config.class_names is None
+    assert made(torch.randn(1, 3, 32, 32)).shape == (1, 3)
+
+
+def test_a_detector_of_words_learns_no_texts():
+    """Fine-tuned from a contrastive model, the queries are the vectors of the names."""
+    start = pair()
+    options = {"head": "owlvit", "task": "detection", "num_classes": 2, "class_names": ("disc", "ring")}
+    made = create_model(init_from=start, **options)
+    with torch.no_grad():
+        torch.testing.assert_close(made.head.queries, start.encode_text(["disc", "ring"]))
+        assert torch.equal(made.encode_text(["a cross"]), start.encode_text(["a cross"]))
+    learnt = {name for name, one in made.named_parameters() if one.requires_grad and name.startswith("head.")}
+    assert learnt
+    assert not any(name.startswith(("head.text", "head.queries")) for name in learnt)
+    assert not any(name.startswith(("head.text", "head.queries")) for name in made.reinitialized)
+    torch.nn.init.normal_(made.head.class_head.dense0.weight)
+    other = create_model(init_from=made, num_classes=1, class_names=("square",))
+    with torch.no_grad():
+        torch.testing.assert_close(other.head.queries, start.encode_text(["square"]))
+    assert torch.equal(other.head.class_head.dense0.weight, made.head.class_head.dense0.weight)

@@ -7,22 +7,30 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from sightline.cli.app import main
 from sightline.cli.run_config import training_config
 from sightline.data.open import open_source
+from sightline.evaluation.measures.base import MeasureInput
+from sightline.evaluation.measures.zero_shot import ZeroShot
+from sightline.evaluation.parts import WorkFolder
 from sightline.hub.load import load_model
 from sightline.io.config import build_config
 from sightline.models.create import make_model, model_config
 from sightline.published import paper
 from sightline.recipes import default_recipe, recipe
 from sightline.results.rows import read_rows
-from sightline.tasks.contrastive import Contrastive
+from sightline.sweeps.run import sweep
+from sightline.tasks.base import make_task
+from sightline.tasks.contrastive import Contrastive, ContrastiveTaskOptions
 from sightline.training import run as training_run
 from sightline.training.optim import parameter_groups
 from sightline.training.setup import task_options
 from tests.tiny import Unmeasured
+
+TINY = {"depth": 1, "dim": 16, "heads": 2}
 
 
 def captions(folder, count=12):
@@ -118,8 +126,8 @@ def test_predict_in_words(run, tmp_path, capsys):
     for number, size in enumerate([(32, 32), (64, 40), (36, 96)]):
         Image.new("RGB", size, (9 * number, 90, 30)).save(tmp_path / f"{number}.png")
     capsys.readouterr()
-    words = ["--labels", "a square,a disc", "--resolution", "native", "--json"]
-    assert main(["predict", str(run), str(tmp_path), *words]) == 0
+    words = ["--resolution", "native", "--json", "--labels", "a square,a disc"]
+    assert main(["predict", str(run), *words, str(tmp_path)]) == 0
     answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(answers) == 3
     for answer in answers:
@@ -138,3 +146,42 @@ def test_the_explorer_opens_it(run):
 def test_the_page_shows_its_curves(run, tmp_path):
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
     assert 'id="words"' in (tmp_path / "page.html").read_text()
+
+
+def test_a_sweep_over_losses(tmp_path, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "losses.yaml").write_text(
+        "base: {recipe: contrastive_scenes, images: 16, batch_size: 8, validation: {images: 8},"
+        " model_options: {depth: 1}, task_options: {embed_dim: 16, text: {depth: 1, dim: 16, heads: 2}}}\n"
+        "grid: {task_options.pair_loss: [softmax, sigmoid]}\n"
+        "evaluate: {split: test, resolutions: [32], images: 8}\n"
+    )
+    assert len(sweep("losses.yaml").scores) == 2
+
+
+def test_zero_shot_with_a_tuned_rule(tmp_path):
+    """The classifier of words resizes its table as the model does."""
+    source = open_source("scenes:captions")
+    model = make_model(
+        model_config(
+            "vit_micro_patch4", depth=1, encoding="learned_1d", image_size=32,
+            **Contrastive.model_options(source, ContrastiveTaskOptions(embed_dim=16, text=TINY)),
+        )
+    ).eval()  # fmt: skip
+    task = make_task("contrastive", model.config).bind(source, "scenes:captions")
+
+    def scores():
+        subject = MeasureInput(model, task, source, "test", range(8), 48, "float32")
+        rows = ZeroShot().rows(subject, WorkFolder(), "x")
+        return next(row.value for row in rows if row.metric == "zero_shot_nll")
+
+    torch.nn.init.normal_(model.encoding.table)
+    usual, before = model.encoding.resize_rule.value, scores()
+    model.encoding.set_resize_rule("corner_aligned")
+    assert scores() != before
+    model.encoding.set_resize_rule(usual)
+    assert scores() == before
+    with torch.no_grad():
+        model.head.text.norm.bias.add_(1)
+    assert scores() != before

@@ -10,13 +10,16 @@ from typing import Any
 from torch import Tensor
 
 from sightline.convert import find_project
-from sightline.convert.hf_folder import read_transformers_folder, transformers_record
+from sightline.convert.foreign_folder import read_foreign_folder
+from sightline.convert.hf_folder import transformers_record
 from sightline.convert.timm import read_timm_folder
 from sightline.convert.weights import read_weights
 from sightline.errors import InputError
 from sightline.io.config import merge
 from sightline.io.read import CONFIGURATION, read_text
 from sightline.io.yaml import read_yaml
+
+_WITH_FOLDERS = ("transformers", "open_clip", "owlvit")
 
 
 def read_source(
@@ -36,13 +39,14 @@ def read_source(
     if not source.exists():
         raise InputError(f"{source}: no such file or folder")
     stored: dict[str, Any] = {}
-    if source.is_dir() and project == "transformers" and (read := read_transformers_folder(source)):
-        stored = merge({**read[0], "preprocessor_config": read[2]}, read_yaml(config) if config else {})
-        return read[1], merge(stored, given)
+    if source.is_dir() and project in _WITH_FOLDERS and (read := read_foreign_folder(source)):
+        if read[0] != project:
+            raise InputError(f"{source}: is a folder of {read[0]} (expected one of {project})")
+        return read[1], merge(merge(read[2], read_yaml(config) if config else {}), given)
     if source.is_dir():
         folder = read_timm_folder(source) if project == "timm" else None
         if folder is None:
-            expected = f"a file, or a folder of {project}'s" if project in ("timm", "transformers") else "a file"
+            expected = f"a file, or a folder of {project}'s" if project in ("timm", *_WITH_FOLDERS) else "a file"
             kind = "a folder of transformers'" if transformers_record(source) else "a folder"
             raise InputError(f"{source}: is {kind} (expected {expected})")
         stored, source = folder.given, folder.weights

@@ -98,9 +98,10 @@ def _tensors(project: str, state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def _origin(project: str, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    # None where a value cannot be written down.
+    # None where a value cannot be written down. The tokenizer is a file of its own.
+    told = {name: value for name, value in config.items() if name != "tokenizer"}
     try:
-        return {"project": project, "config": json.loads(json.dumps(config))}
+        return {"project": project, "config": json.loads(json.dumps(told))}
     except (TypeError, ValueError):
         return None
 

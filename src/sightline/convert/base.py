@@ -15,7 +15,7 @@ from sightline.encodings.base import PositionEncoding
 from sightline.encodings.create import components, encoding_options
 from sightline.encodings.discovery import registry
 from sightline.errors import InputError, require_known
-from sightline.io.config import Count, Index, Number, check_value
+from sightline.io.config import Count, Index, Number, build_config, check_value
 from sightline.models import Model, ViTConfig, make_model
 from sightline.models.create import architecture_class
 from sightline.models.embedder import embedder_class
@@ -182,7 +182,7 @@ _ASIDE = (
 def differences(config: ViTConfig, model: Model) -> list[str]:
     """Where a model built from `config` would not compute what `model` does, a phrase for each."""
     ours = _canonical(model.config)
-    if wrong := _unequal(ours, _canonical(config)):
+    if wrong := [*_unequal(ours, _canonical(config)), *_other_texts(config, model)]:
         named = f"encoding = {ours['encoding']!r}", f"encoding = {model.config.encoding!r}"
         return [words.replace(*named) for words in wrong]
     with torch.device("meta"):
@@ -198,6 +198,17 @@ def differences(config: ViTConfig, model: Model) -> list[str]:
         options = {key: value for key, value in _effective(part).items() if key not in aside}
         wrong += [f"{part.name} {words}" for words in _unequal(options, _effective(found))]
     return wrong
+
+
+def _other_texts(config: ViTConfig, model: Model) -> list[str]:
+    """Where a text tower built from `config` would not be that of `model`."""
+    ours, there = getattr(model.head, "options", None), config.head_options.get("text")
+    if getattr(ours, "text", None) is None or there is None:
+        return []
+    tower, other = vars(ours.text), vars(build_config(type(ours.text), there, "text"))
+    # Ratios are numbers of widths.
+    tower, other = ({**one, "mlp_ratio": round(one["mlp_ratio"] * one["dim"])} for one in (tower, other))
+    return [f"text {words}" for words in _unequal(tower, other)]
 
 
 def _unequal(ours: dict[str, Any], theirs: dict[str, Any]) -> list[str]:

@@ -355,7 +355,7 @@ class OwlVit(DenseProject):
         )
 
     def export_arguments(self, model: Model) -> dict[str, Any]:
-        given, text = super().export_arguments(model), model.config.head_options.get("text")
+        given, text = super().export_arguments(model), getattr(model.head.options, "text", None)
         return {**given, **_OWL_TEXT.text_arguments(text)} if text else given
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:

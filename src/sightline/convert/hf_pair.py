@@ -12,6 +12,7 @@ from sightline.convert.hf_vit import GELUS, ClipVision, Siglip, TransformersSour
 from sightline.convert.maps import TensorMap
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
+from sightline.models.text import TextConfig
 from sightline.tokens.grid import Grid
 
 _TEXT = "text_model."
@@ -80,18 +81,19 @@ class ClipPair(TransformersSource, Project):
     def export_arguments(self, model: Model) -> dict[str, Any]:
         self.require("head", model.config.head, "contrastive")
         vision = {name: one for name, one in self.vision.export_arguments(model).items() if name != "id2label"}
-        options = model.config.head_options
-        return {"vision_config": vision, "projection_dim": options["embed_dim"], **self.text_arguments(options["text"])}
+        options: Any = model.head.options
+        return {"vision_config": vision, "projection_dim": options.embed_dim, **self.text_arguments(options.text)}
 
-    def text_arguments(self, text: Mapping[str, Any]) -> dict[str, Any]:
+    def text_arguments(self, config: TextConfig) -> dict[str, Any]:
         """The inverse of `text_fields`."""
+        text = vars(config)
         theirs = {value: name for name, value in GELUS.items()}
         found = {name: text[ours] for name, ours in _TEXT_FIELDS.items()}
         found |= {
             "intermediate_size": round(text["dim"] * text["mlp_ratio"]), "hidden_act": theirs[text["gelu"]],
-            "eos_token_id": text.get("end_id") or text["vocab_size"] - 1,
+            "eos_token_id": text["end_id"] or text["vocab_size"] - 1,
         }  # fmt: skip
-        return {"text_config": found, "tokenizer": text.get("tokenizer", "")}
+        return {"text_config": found, "tokenizer": text["tokenizer"]}
 
     def tensor_maps(self, config: ViTConfig, given: Arguments) -> list[TensorMap]:
         tower = config.replace(head="linear", head_options={}, task="classification")
@@ -118,7 +120,7 @@ class SiglipPair(ClipPair):
         "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6,
         "projection_size": None,
     }  # fmt: skip
-    fixed: ClassVar = {"pool": "last", "fill": True, "lower_case": True, "end_id": None}
+    fixed: ClassVar = {"pool": "last", "pad_to_length": True, "lower_case": True, "end_id": None}
 
     def head_options(self, given: Arguments) -> dict[str, Any]:
         text = self.text_fields(given)
@@ -174,7 +176,6 @@ class Siglip2Pair(SiglipPair):
     """SigLIP 2 with images of any shape (NaFlex)."""
 
     vision: ClassVar[Vit] = _Siglip2Vision()
-    text: ClassVar = {**SiglipPair.text, "pad_token_id": 1}
 
 
 def text_maps(depth: int, start: str = "") -> list[TensorMap]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from sightline.convert.base import Arguments, Project, State
-from sightline.convert.maps import TensorMap, kernel, map_remaining, transform
+from sightline.convert.maps import TensorMap, kernel, map_remaining, prefixed, transform
 from sightline.errors import InputError, require_known
 from sightline.models import Model, ViTConfig
 
@@ -24,21 +23,18 @@ _TEXT = {
     "ls_init_value": None, "pad_id": 0, "no_causal_mask": False,
 }  # fmt: skip
 # What ours can be alone, and what says nothing of a computed number.
+_PLAIN = {
+    "final_ln_after_pool": False, "block_type": None, "qk_norm": False, "scaled_cosine_attn": False,
+    "scale_heads": False, "scale_attn_inner": False, "scale_attn": False, "scale_fc": False, "norm_kwargs": None,
+    "act_kwargs": None,
+}  # fmt: skip
 _ONLY = {
     "vision_cfg": {
-        "pool_type": "tok", "attentional_pool": False, "no_ln_pre": False, "pos_embed_type": "learnable",
-        "final_ln_after_pool": False, "block_type": None, "qk_norm": False, "scaled_cosine_attn": False,
-        "scale_heads": False, "scale_attn_inner": False, "scale_attn": False, "scale_fc": False,
+        **_PLAIN, "pool_type": "tok", "attentional_pool": False, "no_ln_pre": False, "pos_embed_type": "learnable",
     },
-    "text_cfg": {
-        "pool_type": "argmax", "embed_cls": False, "proj_bias": False, "proj_type": "linear",
-        "final_ln_after_pool": False, "block_type": None, "qk_norm": False, "scaled_cosine_attn": False,
-        "scale_heads": False, "scale_attn_inner": False, "scale_attn": False, "scale_fc": False, "output_tokens": False,
-    },
+    "text_cfg": {**_PLAIN, "pool_type": "argmax", "embed_cls": False, "proj_bias": False, "proj_type": "linear"},
 }  # fmt: skip
-_TRAINING = (
-    "patch_dropout", "hf_tokenizer_name", "tokenizer_kwargs", "output_tokens", "norm_kwargs", "act_kwargs", "eos_id",
-)  # fmt: skip
+_IGNORED = ("patch_dropout", "hf_tokenizer_name", "tokenizer_kwargs", "output_tokens", "eos_id")
 _OPENAI = {"mean": (0.48145466, 0.4578275, 0.40821073), "std": (0.26862954, 0.26130258, 0.27577711)}
 _NAMES = (
     (r"^head\.text\.blocks\.", "transformer.resblocks."),
@@ -129,7 +125,7 @@ class OpenClip(Project):
 
     def _tower(self, given: Arguments, name: str, own: dict[str, Any]) -> dict[str, Any]:
         for key, value in given[name].items():
-            if key in _TRAINING:
+            if key in _IGNORED:
                 continue
             require_known(f"open_clip: {name}", key, (*own, *_ONLY[name]))
             if key in _ONLY[name] and value != _ONLY[name][key]:
@@ -146,7 +142,8 @@ class OpenClip(Project):
         config = model.config
         self.require("head", config.head, "contrastive")
         self.require("encoding", config.encoding, "learned_1d")
-        text = config.head_options["text"]
+        options: Any = model.head.options
+        text = vars(options.text)
         vision = {
             "layers": config.depth, "width": config.dim, "head_width": config.dim // config.heads,
             "mlp_ratio": config.mlp_ratio, "patch_size": config.patch_size, "image_size": config.table_size,
@@ -160,7 +157,7 @@ class OpenClip(Project):
         prepared = {"mean": list(config.mean), "std": list(config.std), "interpolation": config.interpolation}
         prepared["resize_mode"] = "squash" if config.crop_mode == "squash" else "shortest"
         return {
-            "embed_dim": config.head_options["embed_dim"],
+            "embed_dim": options.embed_dim,
             "vision_cfg": vision,
             "text_cfg": of_text,
             "quick_gelu": config.gelu == "quick",
@@ -174,22 +171,12 @@ class OpenClip(Project):
 
 def clip_tensors() -> list[TensorMap]:
     """The CLS token, the table and the projections of open_clip's layout."""
-    table = TensorMap(
-        ("visual.positional_embedding",),
-        ("encoding.prefix", "encoding.table"),
-        lambda one: [one[0][:1], one[0][1:]],
-        lambda parts: [torch.cat(list(parts))],
-    )
     return [
         transform("visual.class_embedding", "cls_token", lambda x: x[None, None], lambda x: x[0, 0]),
-        table,
-        transform("visual.proj", "head.image_proj.weight", _turned, _turned),
-        transform("text_projection", "head.text_proj.weight", _turned, _turned),
+        prefixed("visual.positional_embedding", "encoding", batched=False),
+        transform("visual.proj", "head.image_proj.weight", Tensor.t, Tensor.t),
+        transform("text_projection", "head.text_proj.weight", Tensor.t, Tensor.t),
     ]
-
-
-def _turned(x: Tensor) -> Tensor:
-    return x.T
 
 
 def _size(size: Any) -> Any:

@@ -62,6 +62,8 @@ class Source(ABC):
         is_synthetic: its examples are drawn.
         is_video: they are clips.
         says_sides: captions tell left from right.
+        class_words, templates: for zero-shot classification, what classes are called in a sentence, and sentences with
+            `{}` where that stands; () where the data says nothing of it.
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
         still, sampling, max_pixels: as in `with_view`; without a sampling a clip is shown as an image.
         allowance: what batches may leave out because it cannot be read; None refuses an image that cannot be read.
@@ -72,6 +74,8 @@ class Source(ABC):
     is_synthetic: ClassVar[bool] = False
     is_video: ClassVar[bool] = False
     says_sides: bool = False
+    class_words: tuple[str, ...] = ()
+    templates: tuple[str, ...] = ()
     task: str
     classes: tuple[str, ...]
     pixel_classes: tuple[str, ...] = ()

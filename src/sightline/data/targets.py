@@ -259,21 +259,19 @@ class Objects(Target):
         return replace(part, origin=(rows.start, cols.start))
 
 
-def draw_caption(captions: Sequence[str], *, seed: int, epoch: int, index: int) -> str:
-    """One of several captions of an image, each as likely, in any process the same.
+def with_one_caption(target: Any, *, seed: int, epoch: int, index: int) -> Any:
+    """The target of a training image: of several captions one is drawn, each as likely, in any process the same.
 
     Args:
         seed: of the run.
         epoch: of its pass over the data.
         index: of the image in its split.
     """
-    return captions[int(generator("caption/1", seed, index, epoch=epoch).integers(len(captions)))]
-
-
-def with_one_caption(target: Any, **shown: int) -> Any:
-    """The target of a training image: of several captions one is left; `shown` is as `draw_caption` takes it."""
     captions = getattr(target, "captions", ())
-    return replace(target, captions=(draw_caption(captions, **shown),)) if len(captions) > 1 else target
+    if len(captions) < 2:
+        return target
+    drawn = generator("caption/1", seed, index, epoch=epoch).integers(len(captions))
+    return replace(target, captions=(captions[int(drawn)],))
 
 
 def _counts(numbers: np.ndarray) -> dict[int, int]:

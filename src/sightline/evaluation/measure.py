@@ -218,8 +218,11 @@ def check_sets(model: Model, sets: Sequence[EvalSet], config: EvaluateConfig) ->
     for part in sets:
         named = model.config.replace(class_names=None) if part.by_place else model.config
         task = make_task(named.task, named, config.task_options).bind(part.source, part.data)
-        if not (task.by_words and "label" in part.source.provides):
-            check_provided(type(task), part.source)
+        zero_shot, labelled = "zero_shot" in measures_of(part, config), "label" in part.source.provides
+        # Classes are enough for it, where nothing is tuned.
+        if not (zero_shot and labelled and config.knobs == "default"):
+            hint = " (or --measures zero_shot, without --tune)" if task.name == "contrastive" and labelled else ""
+            check_provided(type(task), part.source, hint)
         check_measures(measures_of(part, config), model, task, part.source, [part.split])
         if config.temperature and not part.preparation:
             check_task(task)

@@ -15,8 +15,10 @@ from sightline.errors import InputError
 from sightline.hub.load import load_model
 from sightline.io.tensors import check_state
 from sightline.models import Model, ViTConfig
+from sightline.models.contrastive import ContrastiveOptions
 from sightline.models.create import SIZES, with_architecture
 from sightline.models.patch_size import kernel_side, resize_patch_kernel, resized_config
+from sightline.models.zero_shot import class_features
 from sightline.tokens.grid import Grid
 
 _LOG = logging.getLogger("sightline")
@@ -83,11 +85,32 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     wanted = {name: tensor for name, tensor in ours.items() if not name.startswith(elsewhere)}
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(elsewhere)}
     check_state(wanted, found, where)
+    if new_head and config.head == "owlvit" and config.head_options.get("text") and _text_tower(before):
+        found |= _queries_of_words(trained, config, {name: one for name, one in ours.items() if name not in wanted})
     model.load_state_dict({**ours, **found})
-    model.reinitialized = tuple(name for name in ours if name not in wanted)
+    model.reinitialized = tuple(name for name in ours if name not in found)
     if trained.knob is not None and _same_encoding(trained, model):
         model.set_knob(trained.knob.value)
     return model
+
+
+def _text_tower(config: ViTConfig) -> dict[str, Any]:
+    """The head options of a detector with the text tower of this model; {} where it has none."""
+    options = config.head_options
+    if not options.get("text") or config.head not in ("contrastive", "owlvit"):
+        return {}
+    width = options.get("embed_dim" if config.head == "contrastive" else "query_dim")
+    return {"text": options["text"], "query_dim": width or ContrastiveOptions.embed_dim}
+
+
+def _queries_of_words(trained: Model, config: ViTConfig, head: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of the weights of a new `owlvit` head, those that a model with a text tower gives: the tower, a query for each
+    name of a class, and of another detector all that does not hang on its classes."""
+    state = trained.state_dict()
+    if "head.text_proj.bias" in state:
+        raise InputError("head owlvit: text_proj_bias true of the text tower is not supported (expected false)")
+    found = {name: state[name] for name in head if name in state and state[name].shape == head[name].shape}
+    return found | {"head.queries": class_features(trained, config.class_names or (), ("{}",))}
 
 
 def _inflated(model: Model, state: dict[str, Tensor], encoding_anew: bool) -> dict[str, Tensor]:
@@ -126,8 +149,11 @@ def derive_config(trained: ViTConfig, **options: Any) -> ViTConfig:
     if is_new("task") and not trained.has_classifier:
         # The head was the other task's.
         changes["head"] = "linear"
-    if {**changes, **options}.get("head", trained.head) != trained.head:
+    head = {**changes, **options}.get("head", trained.head)
+    if head != trained.head:
         changes["head_options"] = {}
+    if head == "owlvit":
+        options = {**options, "head_options": _text_tower(trained) | options.get("head_options", {})}
     if is_new("patch_size") and isinstance(options["patch_size"], int):
         # Says which sizes divide the images.
         fitted = trained.replace(fit=options.get("fit", trained.fit))

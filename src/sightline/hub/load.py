@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from sightline import __version__
 from sightline.convert import import_weights
-from sightline.convert.hf_folder import INDEX, PREPARATION, read_transformers_folder, weight_names
+from sightline.convert.foreign_folder import read_foreign_folder
+from sightline.convert.hf_folder import INDEX, PREPARATION, weight_names
 from sightline.convert.open_clip import OPEN_CLIP, OPEN_CLIP_WEIGHTS
+from sightline.convert.open_clip_package import build_open_clip
 from sightline.convert.timm import import_timm_model, published_link, read_timm_folder
 from sightline.convert.weights import unwrapped
 from sightline.distributed.machine import preserve_rng_state
@@ -193,7 +195,7 @@ def load_model(
     Args:
         source: a folder that `save_model` wrote, or a run; `hf-hub:owner/name` (with `@revision`) or `local-dir:PATH`
             for such a folder on the Hugging Face Hub or here, or for one of timm's, transformers' or open_clip's;
-            `timm:name` for what `timm.create_model(name)` builds, as ours.
+            `timm:name` for what `timm.create_model(name)` builds, as ours, and `open_clip:NAME/TAG` for open_clip's.
         num_classes: where given and not the model's, the head is new; all other weights are read.
         patch_size: where given, patches of so many pixels, as `set_patch_size` makes them of the weights' own.
         allow_nonfinite: accept weights that are NaN or infinite.
@@ -204,7 +206,8 @@ def load_model(
         InputError: something is missing, damaged, or does not fit; names it, and both shapes. No partial load.
     """
     if not isinstance(source, str | Path):
-        raise InputError(f"model {source!r}: expected a folder, or hf-hub:owner/name, local-dir:path, timm:name")
+        kinds = "hf-hub:owner/name, local-dir:path, timm:name, open_clip:NAME/TAG"
+        raise InputError(f"model {source!r}: expected a folder, or {kinds}")
     kind, _, name = str(source).partition(":")
     timm = kind == "timm" and name
     if arguments and not timm:
@@ -213,6 +216,8 @@ def load_model(
         if timm:
             classes = {} if num_classes is None else {"num_classes": num_classes}
             model = import_timm_model({"model": name, **arguments, **classes}, pretrained=pretrained)
+        elif kind == "open_clip" and name:
+            model = import_weights("open_clip", *build_open_clip(name))
         else:
             model = _load(resolve_source(source), allow_nonfinite)
         if num_classes not in (None, model.num_classes):
@@ -226,39 +231,17 @@ def load_model(
 
 
 def _load(folder: Path, allow_nonfinite: bool) -> Model:
-    if (folder / OPEN_CLIP).exists():
-        return _load_open_clip(folder, allow_nonfinite)
+    if read := read_foreign_folder(folder, allow_nonfinite=allow_nonfinite):
+        with errors_of_file(folder):
+            return import_weights(*read)
     foreign = read_timm_folder(_folder(folder))
     if foreign is None:
-        if (read := read_transformers_folder(_folder(folder), allow_nonfinite=allow_nonfinite)) is None:
-            return _load_folder(folder, allow_nonfinite)
-        config, state, prepared = read
-        if (tokenizer := _folder(folder) / TOKENIZER).exists():
-            config["tokenizer"] = read_text(tokenizer, 8 * RECORD, "a tokenizer")
-        with errors_of_file(folder):
-            if config["model_type"] == "owlvit":
-                return import_weights("owlvit", state, config)
-            return import_weights("transformers", state, {**config, "preprocessor_config": prepared})
+        return _load_folder(folder, allow_nonfinite)
     state = load_tensors(foreign.weights, allow_nonfinite=allow_nonfinite, unwrap=unwrapped)
     model = import_weights("timm", state, foreign.given)
     link = published_link(model.config, foreign.given["model"], foreign.tag)
     model.config = model.config.replace(class_names=foreign.class_names, score_link=link)
     return model
-
-
-def _load_open_clip(folder: Path, allow_nonfinite: bool) -> Model:
-    record = read_json(folder / OPEN_CLIP, "the configuration of an open_clip model")
-    if not isinstance(record, dict):
-        raise InputError(f"{folder / OPEN_CLIP}: is not the configuration of an open_clip model")
-    file = next((folder / name for name in OPEN_CLIP_WEIGHTS if (folder / name).exists()), None)
-    if file is None:
-        raise InputError(f"{folder}: has no weights (expected {' or '.join(OPEN_CLIP_WEIGHTS)})")
-    if (tokenizer := folder / TOKENIZER).exists():
-        record["tokenizer"] = read_text(tokenizer, 8 * RECORD, "a tokenizer")
-    with errors_of_file(folder):
-        return import_weights(
-            "open_clip", load_tensors(file, allow_nonfinite=allow_nonfinite, unwrap=unwrapped), record
-        )
 
 
 def resolve_source(source: str | Path) -> Path:
@@ -278,11 +261,15 @@ def resolve_source(source: str | Path) -> Path:
 
         fetch = partial(huggingface_hub.snapshot_download, repository, revision=revision or None)
         # Nothing else of a repository is fetched, and none of these is code.
-        files = [WEIGHTS, MODEL, CHECKSUMS, TOKENIZER, INDEX, *PREPARATION, OPEN_CLIP, *OPEN_CLIP_WEIGHTS[:1]]
+        files = [MODEL, CHECKSUMS, TOKENIZER, INDEX, *PREPARATION, OPEN_CLIP]
         found = Path(fetch(allow_patterns=files))
-        if not (found / WEIGHTS).exists():
-            # Several files, or an older repository's torch file, read without running anything.
-            found = Path(fetch(allow_patterns=[*files, *(weight_names(found) or ["pytorch_model.bin"])]))
+        # One file of weights, or several, or an older repository's torch file, read without running anything.
+        for name in OPEN_CLIP_WEIGHTS if (found / OPEN_CLIP).exists() else (WEIGHTS,):
+            if not (found / name).exists():
+                found = Path(fetch(allow_patterns=[*files, name]))
+            if (found / name).exists():
+                return found
+        found = Path(fetch(allow_patterns=[*files, *(weight_names(found) or ["pytorch_model.bin"])]))
     # The errors of a hub have no common class; all are one line here.
     except Exception as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__

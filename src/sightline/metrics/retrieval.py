@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
@@ -43,12 +44,12 @@ class Retrieval(Metric):
         starts = np.cumsum([0, *(len(record[0]) for record in self._records[:-1])])
         owners = np.concatenate([record[2] + start for record, start in zip(self._records, starts, strict=True)])
         _, codes = np.unique([name for record in self._records for name in record[3]], return_inverse=True)
-        says = np.zeros((len(images), codes.max() + 1), bool)
-        says[owners, codes] = True
+        said = np.unique(np.stack((owners, codes), 1), axis=0)
+        says = csr_array((np.ones(len(said), bool), (said[:, 0], said[:, 1])), (len(images), codes.max() + 1))
         rows = []
         for name, queries, keys, right in (
-            ("image_to_text", images, texts, lambda some: says[some][:, codes]),
-            ("text_to_image", texts, images, lambda some: says[:, codes[some]].T),
+            ("image_to_text", images, texts, lambda some: says[some][:, codes].toarray()),
+            ("text_to_image", texts, images, lambda some: says[:, codes[some]].toarray().T),
         ):
             ranks = np.concatenate(
                 [

@@ -31,15 +31,14 @@ class ContrastiveOptions:
         text: the text tower.
         embed_dim: width of the space that both towers share.
         loss: `softmax` (CLIP), or `sigmoid` (SigLIP), whose logits have a bias.
-        image_proj, text_proj: a linear layer into that space; without one a tower has its width.
-        text_proj_bias: that layer of texts has a bias (SigLIP).
+        image_proj: a linear layer of images into that space; without one the image tower has its width.
+        text_proj_bias: that of texts has a bias (SigLIP).
     """
 
     text: TextConfig = Field(default_factory=lambda: TextConfig(pool="last"))
     embed_dim: Width = 512
     loss: Literal["softmax", "sigmoid"] = "softmax"
     image_proj: bool = True
-    text_proj: bool = True
     text_proj_bias: bool = False
 
 
@@ -60,16 +59,13 @@ class ContrastiveHead(nn.Module):
         super().__init__()
         options = self.options = build_config(ContrastiveOptions, config.head_options, "head contrastive")
         width = options.embed_dim
-        for name, dim, there in (
-            ("image", config.dim, options.image_proj),
-            ("text", options.text.dim, options.text_proj),
-        ):
-            if not there and dim != width:
-                raise InputError(f"head contrastive: {name}_proj false: embed_dim {width} (expected {dim}, its width)")
+        if not options.image_proj and config.dim != width:
+            raise InputError(
+                f"head contrastive: image_proj false: embed_dim {width} (expected {config.dim}, its width)"
+            )
         self.image_proj = nn.Linear(config.dim, width, bias=False) if options.image_proj else nn.Identity()
         self.text = TextTower(options.text)
-        bias = options.text_proj_bias
-        self.text_proj = nn.Linear(options.text.dim, width, bias=bias) if options.text_proj else nn.Identity()
+        self.text_proj = nn.Linear(options.text.dim, width, bias=options.text_proj_bias)
         sigmoid = options.loss == "sigmoid"
         self.logit_scale = nn.Parameter(torch.tensor(math.log(10 if sigmoid else 1 / 0.07)))
         self.logit_bias = nn.Parameter(torch.tensor(-10.0)) if sigmoid else None
@@ -129,4 +125,4 @@ def text_tower_flops(options: Any) -> int:
     config = options.text
     hidden = round(config.dim * config.mlp_ratio) * (3 if config.mlp == "swiglu" else 2)
     token = config.depth * (4 * config.dim**2 + config.dim * hidden + 2 * config.length * config.dim)
-    return config.length * token + config.dim * options.embed_dim * options.text_proj
+    return config.length * token + config.dim * options.embed_dim

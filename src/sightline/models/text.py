@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -43,8 +44,8 @@ class TextConfig:
         causal: a token attends to itself and to those before it (CLIP).
         pool: `end` takes the first end token, `last` the last place, `attention` a learned probe (SigLIP's images,
             NaViT).
-        pad_id: fills texts up; end_id: ends a text, and what follows is cut off, None where no token does.
-        fill: texts are filled up to `length` with `pad_id` as real tokens (SigLIP); else padding is cut off.
+        pad_id: fills texts up; end_id: ends a text, and what follows is cut off. None where no token does.
+        pad_to_length: texts are filled up to `length` with `pad_id` as real tokens (SigLIP); else padding is cut off.
         lower_case: texts are lowered before they are cut into tokens.
         tokenizer: content of a `tokenizer.json`; "" where texts are given as token ids alone.
     """
@@ -59,9 +60,9 @@ class TextConfig:
     encoding_options: dict[str, Any] = Field(default_factory=dict)
     causal: bool = False
     pool: Literal["end", "last", "attention"] = "end"
-    pad_id: Index = 0
+    pad_id: Index | None = 0
     end_id: Index | None = None
-    fill: bool = False
+    pad_to_length: bool = False
     lower_case: bool = False
     tokenizer: str = ""
     qkv_bias: bool = True
@@ -108,7 +109,6 @@ class TextTower(nn.Module):
 
     Attributes:
         config: a `TextConfig`.
-        tokenizer: of its texts, None where there is none.
     """
 
     def __init__(self, config: TextConfig) -> None:
@@ -127,23 +127,15 @@ class TextTower(nn.Module):
         self.blocks = Trunk(Block(trunk, layer) for layer in range(config.depth))
         self.norm = make_norm(trunk, config.dim)
         self.attn_pool: Pooling | None = AttentionPooling(trunk) if config.pool == "attention" else None
-        self.tokenizer = TextTokenizer.of(config.tokenizer, lower_case=config.lower_case) if config.tokenizer else None
+        if config.tokenizer:
+            # Said before the first text.
+            _tokenizer(config.tokenizer, config.lower_case)
         init_weights(self)
         nn.init.normal_(self.token_embed.weight, std=0.02)
 
     def extra_repr(self) -> str:
         config = self.config
         return f"vocab_size={config.vocab_size}, length={config.length}, causal={config.causal}, pool={config.pool!r}"
-
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of texts, of at most `length` each; a text that is too long keeps its end token.
-
-        Raises:
-            InputError: the tower has no tokenizer.
-        """
-        if self.tokenizer is None:
-            raise InputError("text: the model has no tokenizer (expected token ids, or a folder with tokenizer.json)")
-        return [clip_tokens(ids, self.config) for ids in self.tokenizer.encode(texts)]
 
     def forward(self, texts: Sequence[str] | Tensor | Sequence[Sequence[int]]) -> Tensor:
         """Texts to pooled vectors.
@@ -167,7 +159,6 @@ class TextTower(nn.Module):
         order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
         lengths = [len(ids[place]) for place in order]
         if lengths[0] == lengths[-1]:
-            order = list(range(len(ids)))
             layout = TokenLayout.uniform((lengths[0],), len(ids), num_prefix_tokens=0, device=device)
         else:
             layout = TokenLayout.packed([(one,) for one in lengths], num_prefix_tokens=0, device=device)
@@ -193,7 +184,7 @@ class TextTower(nn.Module):
         if isinstance(texts, str):
             raise InputError(f"texts {texts!r}: expected a list of texts")
         if any(isinstance(one, str) for one in texts):
-            return self.tokenize(texts)  # type: ignore[arg-type]
+            return tokenize(texts, self.config)  # type: ignore[arg-type]
         return texts  # type: ignore[return-value]
 
     def _end(self, ids: Sequence[int]) -> int:
@@ -201,12 +192,20 @@ class TextTower(nn.Module):
         return ids.index(config.end_id) if config.pool == "end" and config.end_id in ids else len(ids) - 1
 
 
-def clip_tokens(ids: Sequence[int], config: TextConfig) -> list[int]:
-    """At most `length` of the ids of a text, the last of them where it is its end token."""
-    if len(ids) <= config.length:
-        return list(ids)
-    ends = config.end_id is not None and ids[-1] == config.end_id
-    return [*ids[: config.length - 1], ids[-1]] if ends else list(ids[: config.length])
+def tokenize(texts: Sequence[str], config: TextConfig) -> list[list[int]]:
+    """The token ids of texts, of at most `length` each; a text that is too long keeps its end token.
+
+    Raises:
+        InputError: there is no tokenizer.
+    """
+    if not config.tokenizer:
+        raise InputError("text: the model has no tokenizer (expected token ids, or a folder with tokenizer.json)")
+    return _tokenizer(config.tokenizer, config.lower_case).encode(texts, config.length)
+
+
+@lru_cache(maxsize=8)
+def _tokenizer(content: str, lower_case: bool) -> TextTokenizer:
+    return TextTokenizer.of(content, lower_case=lower_case)
 
 
 def prepare_tokens(ids: Sequence[int], config: TextConfig) -> list[int]:
@@ -218,10 +217,10 @@ def prepare_tokens(ids: Sequence[int], config: TextConfig) -> list[int]:
     ids = list(ids)
     if config.end_id is not None and config.end_id in ids:
         ids = ids[: ids.index(config.end_id) + 1]
-    while not config.fill and len(ids) > 1 and ids[-1] == config.pad_id:
+    while not config.pad_to_length and len(ids) > 1 and ids[-1] == config.pad_id:
         ids.pop()
-    if config.fill:
-        ids += [config.pad_id] * (config.length - len(ids))
+    if config.pad_to_length:
+        ids += [config.pad_id or 0] * (config.length - len(ids))
     if not 1 <= len(ids) <= config.length:
         raise InputError(f"texts: one has {len(ids)} tokens (expected 1 to {config.length})")
     if bad := next((one for one in ids if not 0 <= one < config.vocab_size), None):

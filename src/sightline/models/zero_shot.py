@@ -18,21 +18,10 @@ TEMPLATES = ("a photo of a {}.",)
 _TEXTS_AT_ONCE = 512
 
 
-def by_words(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Model:
+def zero_shot_model(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Model:
     """`zero_shot_detector` of a model that finds objects, `zero_shot_classifier` of any other."""
     make = zero_shot_detector if model.config.head == "owlvit" else zero_shot_classifier
     return make(model, names, templates)
-
-
-def contrastive_head(model: Model) -> ContrastiveHead:
-    """The head of a model with a text tower.
-
-    Raises:
-        InputError: the model has none.
-    """
-    if not isinstance(model.head, ContrastiveHead):
-        raise InputError(f"head {model.config.head}: reads no texts (expected a model with head contrastive)")
-    return model.head
 
 
 @torch.no_grad()
@@ -50,7 +39,7 @@ def class_features(model: Model, names: Sequence[str], templates: Sequence[str] 
         InputError: there is no name or no template, one has no `{}`, or the model reads no texts.
     """
     if not names or not templates:
-        raise InputError(f"zero-shot: {'names of classes' if templates else 'templates'} are missing (expected one)")
+        raise InputError(f"zero-shot: {'names of classes' if templates else 'templates'} are missing")
     if bad := next((one for one in templates if "{}" not in one), None):
         raise InputError(f"template {bad!r}: expected {{}} where the name stands, as {TEMPLATES[0]!r}")
     texts = [template.replace("{}", name) for name in names for template in templates]
@@ -69,18 +58,19 @@ def zero_shot_classifier(model: Model, names: Sequence[str], templates: Sequence
 
     Args:
         model: with a text tower; it stays as it is.
-        names, templates: as `class_features`.
+        names, templates: as `class_features`; where two names are equal, the classifier has no class names.
 
     Raises:
-        InputError: as `class_features`, or two classes have one name.
+        InputError: as `class_features`.
     """
-    _refuse_twins(names)
-    head, features = contrastive_head(model), class_features(model, names, templates)
+    head, features = model.head, class_features(model, names, templates)
+    if not isinstance(head, ContrastiveHead):
+        raise InputError(f"head {model.config.head}: expected a model with head contrastive")
     sigmoid = head.logit_bias is not None
     config = model.config.replace(
         head="cosine", head_options={}, head_hidden=head.options.embed_dim if head.options.image_proj else None,
-        head_bias=None if sigmoid else False, num_classes=len(names), class_names=tuple(names), task="classification",
-        score_link=head.options.loss,
+        head_bias=None if sigmoid else False, num_classes=len(names), class_names=_different(names),
+        task="classification", score_link=head.options.loss,
     )  # fmt: skip
     with skip_init():
         made = make_model(config)
@@ -103,12 +93,11 @@ def zero_shot_detector(model: Model, names: Sequence[str], templates: Sequence[s
         model, names, templates: as `zero_shot_classifier`.
 
     Raises:
-        InputError: as `class_features`, or two classes have one name.
+        InputError: as `class_features`.
     """
-    _refuse_twins(names)
     queries = class_features(model, names, templates)
     options = {name: one for name, one in model.config.head_options.items() if name != "text"}
-    config = model.config.replace(num_classes=len(names), class_names=tuple(names), head_options=options)
+    config = model.config.replace(num_classes=len(names), class_names=_different(names), head_options=options)
     with skip_init():
         made = make_model(config)
     texts = ("head.text.", "head.text_proj.")
@@ -119,7 +108,5 @@ def zero_shot_detector(model: Model, names: Sequence[str], templates: Sequence[s
     return made.to(model.anchor.device, model.anchor.dtype).eval()
 
 
-def _refuse_twins(names: Sequence[str]) -> None:
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
-        raise InputError(f"zero-shot: class {twice!r} stands there twice")
+def _different(names: Sequence[str]) -> tuple[str, ...] | None:
+    return tuple(names) if len(set(names)) == len(names) else None

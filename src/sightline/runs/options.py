@@ -234,7 +234,7 @@ class PredictOptions:
 
     resolution: str = "native"
     topk: Int = 5
-    labels: Words = ()
+    labels: Specs = ()
     frames: Whole = None
     precision: str = "auto"
     out: Path | None = None

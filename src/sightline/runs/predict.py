@@ -30,7 +30,7 @@ from sightline.io.atomic import make_parent, write_file
 from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
 from sightline.models.head import CLASSIFIERS
-from sightline.models.zero_shot import by_words
+from sightline.models.zero_shot import zero_shot_model
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.drawings import Drawings
@@ -98,8 +98,9 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     config, device = run.model.config, run.model.anchor.device
     if asked.frames is not None and not config.takes_clips:
         raise InputError(f"--frames {asked.frames}: {run.path} takes images (expected none)")
-    labels = [label.strip() for word in asked.labels for label in word.split(",") if label.strip()]
-    model = by_words(run.model, labels, ("{}",)) if labels else run.model
+    words = [label.strip() for word in asked.labels for label in word.split(",")]
+    labels = list(dict.fromkeys(filter(None, words)))
+    model = zero_shot_model(run.model, labels, ("{}",)) if labels else run.model
     task = task_of(model)
     if model.num_classes == 0 and config.head in CLASSIFIERS:
         raise InputError(f"{run.path}: has no head, so it names no classes")
@@ -219,9 +220,7 @@ def write_answers(
         # The weights of a flexible model do not say it.
         patches = asked.model.config.patch_size
         options = [asked.resolution, asked.max_tokens, asked.precision, asked.max_pixels, asked.topk, patches]
-        options += (
-            [list(asked.model.config.class_names or ())] if asked.model.config.head in ("cosine", "owlvit") else []
-        )
+        options.append(list(asked.model.config.class_names or ()))
         return {
             "command": f"predict {__version__} {machine.git_commit()}",
             "options": [*options, *([] if asked.frames is None else [asked.frames]), asked.model.anchor.device.type],

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from sightline.convert import import_weights
-from sightline.convert.hf_folder import transformers_record
-from sightline.convert.timm import Timm, read_timm_folder
+from sightline.convert.foreign_folder import is_foreign_folder
+from sightline.convert.timm import Timm
 from sightline.convert.weights import read_weights
 from sightline.data.image_file import MAX_PIXELS
 from sightline.distributed import machine
@@ -83,9 +83,10 @@ class Run(OpenedRun):
         if not is_timm:
             refuse_timm_options(opening, name)
         folder = Path() if is_timm else resolve_source(name)
-        if is_timm or read_timm_folder(folder) is not None or transformers_record(folder) is not None:
+        is_open_clip = kind == "open_clip" and bool(rest)
+        if is_timm or is_open_clip or is_foreign_folder(folder):
             model = timm_model(rest, opening) if is_timm else load_model(name)
-            named = name if kind == "hf-hub" or is_timm else folder.resolve().name
+            named = name if kind == "hf-hub" or is_timm or is_open_clip else folder.resolve().name
             if is_timm and (opening.weights is not None or opening.no_pretrained):
                 named += ", random weights" if opening.weights is None else f", {opening.weights.name}"
             skip, pixels = opening.skip_unreadable or 0, opening.max_pixels or MAX_PIXELS

@@ -46,7 +46,6 @@ class Task(ABC):
         name: as it is configured.
         needs: what a source must provide, as `Source.provides`.
         mixes: its targets can be mixed.
-        by_words: it is measured of classes too, by their names, on data without what it needs.
         joint: its loss is of all images of a step together (`joint_loss`).
         primary: name of the metric by whose first row runs are compared and the best checkpoint is chosen.
         tuned_by: what `tuning_loss` is, in words.
@@ -58,7 +57,6 @@ class Task(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("label",)
     mixes: ClassVar[bool] = False
-    by_words: ClassVar[bool] = False
     joint: ClassVar[bool] = False
     primary: ClassVar[str]
     tuned_by: ClassVar[str] = "loss"
@@ -240,12 +238,12 @@ def check_classes(task: Task, kind: str, classes: Sequence[str], data: str) -> N
         raise InputError(f"data {data!r}: its {len(classes)} classes of {kind} are not the model's {len(task.names)}")
 
 
-def check_provided(kind: type[Task], source: Source) -> None:
-    """Refuse data that does not have what a task needs."""
+def check_provided(kind: type[Task], source: Source, hint: str = "") -> None:
+    """Refuse data that does not have what a task needs; `hint` ends the message."""
     missing = ", ".join(one for one in kind.needs if one not in source.provides)
     if missing:
         provided = ", ".join(source.provides) or "images alone"
-        raise InputError(f"data {source.name}: provides {provided}, task {kind.name} needs {missing}")
+        raise InputError(f"data {source.name}: provides {provided}, task {kind.name} needs {missing}{hint}")
 
 
 def predict_batch(model: Model, batch: Batch, precision: str = "float32") -> Any:

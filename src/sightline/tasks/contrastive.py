@@ -16,15 +16,15 @@ from sightline.errors import InputError
 from sightline.io.config import Count, build_config, config_dataclass
 from sightline.models import Model, ViTConfig
 from sightline.models.contrastive import ContrastiveHead, ContrastiveOptions
-from sightline.models.text import TextConfig, clip_tokens
+from sightline.models.text import TextConfig, tokenize
 from sightline.tasks.base import Task
 from sightline.tasks.pair_losses import PairLoss, pair_loss
 from sightline.tasks.tokenizer import read_tokenizer
 from sightline.tokens.layout import TokenLayout
 from sightline.tokens.text import END, PAD, TextTokenizer
 
-_END_TOKENS = (END, "<|endoftext|>", "</s>", "<eos>")
-_PAD_TOKENS = (PAD, "<pad>")
+_END_TOKENS = (END, "<|endoftext|>", "</s>", "<eos>", "[SEP]")
+_PAD_TOKENS = (PAD, "<pad>", "[PAD]")
 # A text tower as wide as the small models, which a few thousand captions can fill.
 _SMALL_TEXT = {"depth": 4, "dim": 192, "heads": 3}
 
@@ -43,7 +43,7 @@ class ContrastiveTaskOptions:
         positives: `meaning` counts pairs whose captions mean the same as right too, where the data says so; `pair`
             takes them for wrong.
         chunk: pairs whose scores are computed at once.
-        names, templates: of the measure `zero_shot`, as `class_words` takes them.
+        names, templates: of the measure `zero_shot`, as `names_and_templates` takes them.
     """
 
     pair_loss: PairLoss = "softmax"
@@ -62,7 +62,6 @@ class Contrastive(Task):
 
     name: ClassVar[str] = "contrastive"
     needs: ClassVar[tuple[str, ...]] = ("captions",)
-    by_words: ClassVar[bool] = True
     joint: ClassVar[bool] = True
     primary: ClassVar[str] = "retrieval"
     tuned_by: ClassVar[str] = "loss of the pairs of a batch"
@@ -74,11 +73,10 @@ class Contrastive(Task):
         self.config, self.options = config, options
         self.names = list(config.class_names or ())
         self._text = build_config(ContrastiveOptions, config.head_options, "head contrastive").text
-        self._tokenizer: TextTokenizer | None = None
 
     @classmethod
     def model_options(cls, source: Source, options: ContrastiveTaskOptions) -> dict[str, Any]:
-        head = {"embed_dim": options.embed_dim, "loss": options.pair_loss, "text": text_fields(source, options)}
+        head = {"embed_dim": options.embed_dim, "loss": options.pair_loss, "text": text_config_fields(source, options)}
         return {"head": "contrastive", "num_classes": 0, "head_options": head}
 
     def bind(self, source: Source, data: str) -> Self:
@@ -98,18 +96,10 @@ class Contrastive(Task):
         meanings = [one.meaning for one in targets]
         owners = [number for number, some in enumerate(captions) for _ in some]
         return {
-            "texts": self.tokenize([one for some in captions for one in some]),
+            "texts": tokenize([one for some in captions for one in some], self._text),
             "owners": torch.tensor(owners, dtype=torch.int64),
             "meanings": torch.tensor([meanings[number] for number in owners], dtype=torch.int64),
         }
-
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The token ids of texts, as the model reads them; raises InputError where the model has no tokenizer."""
-        if self._tokenizer is None:
-            if not self._text.tokenizer:
-                raise InputError("task contrastive: the model has no tokenizer (expected task_options.tokenizer)")
-            self._tokenizer = TextTokenizer.of(self._text.tokenizer, lower_case=self._text.lower_case)
-        return [clip_tokens(ids, self._text) for ids in self._tokenizer.encode(texts)]
 
     def joint_loss(
         self, model: Model, outputs: tuple[Tensor, Tensor], targets: Sequence[Mapping[str, Any]], ranks: Ranks
@@ -151,7 +141,7 @@ class Contrastive(Task):
         return f"a vector of {len(answer['embedding'])} numbers (give labels to classify by words)"
 
 
-def text_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, Any]:
+def text_config_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, Any]:
     """The fields of `TextConfig` of a new model: those that are given, and those that the tokenizer decides.
 
     Raises:
@@ -167,7 +157,7 @@ def text_fields(source: Source, options: ContrastiveTaskOptions) -> dict[str, An
             made = TextTokenizer.learn(source.all_captions("train"), vocab_size=options.vocab_size, lower_case=lower)
         else:
             made = read_tokenizer(options.tokenizer, lower_case=lower)
-        known[key] = made.content, made.vocab_size, made.token_id(*_END_TOKENS), made.token_id(*_PAD_TOKENS) or 0
+        known[key] = made.content, made.vocab_size, made.token_id(*_END_TOKENS), made.token_id(*_PAD_TOKENS)
     content, size, end, pad = known[key]
     decided = {"tokenizer": content, "vocab_size": size, "end_id": end, "pad_id": pad, "lower_case": lower}
     decided["pool"] = "last" if end is None else "end"

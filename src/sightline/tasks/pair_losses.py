@@ -42,7 +42,9 @@ def pair_loss(
         chunk: pairs of the other side whose scores are computed at once.
     """
     images, texts = at_least_float32(images), at_least_float32(texts)
-    counts = [int(one) for one in _sum(ranks, [len(images) * (one == ranks.rank) for one in range(ranks.size)])]
+    counts = [
+        int(one) for one in ranks.all_reduce_sum([len(images) * (one == ranks.rank) for one in range(ranks.size)])
+    ]
     first = sum(counts[: ranks.rank])
     own = -1 - torch.arange(first, first + len(images), device=images.device)
     names = own if meanings is None else torch.where(meanings < 0, own, meanings.to(own))
@@ -139,7 +141,3 @@ def _sigmoid(
                 of_scale += (slope * cosines).sum()
                 of_bias += slope.sum()
     return loss, *(scale * one for one in grads), of_scale, of_bias
-
-
-def _sum(ranks: Ranks, numbers: list[int]) -> list[float]:
-    return ranks.all_reduce_sum(numbers)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from sightline.data.source import Source
 from sightline.errors import InputError
 from sightline.io.read import RECORD, read_text
 from sightline.models.zero_shot import TEMPLATES
@@ -11,24 +10,25 @@ from sightline.models.zero_shot import TEMPLATES
 OPEN_CLIP = "open_clip:imagenet"
 
 
-def class_words(
-    classes: Sequence[str], names: str | None = None, templates: str | None = None
+def names_and_templates(
+    source: Source, names: str | None = None, templates: str | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names of classes, and templates.
 
     Args:
-        classes: as the data calls them; underscores are read as spaces.
+        source: the data; underscores in its `classes` are read as spaces.
         names: a text file with a name a line, in the order of `classes`, or `open_clip:imagenet` for those of the
-            installed open_clip package; None takes `classes`.
-        templates: likewise, with `{}` where a name stands; None takes `a photo of a {}.`.
+            installed open_clip package; None takes the `class_words` of the data, or its `classes`.
+        templates: likewise, with `{}` where a name stands; None takes those of the data, or `a photo of a {}.`.
 
     Raises:
         InputError: a file cannot be read, the package is not installed, or there are not as many names as classes.
     """
-    found = tuple(one.replace("_", " ") for one in classes) if names is None else _lines(names, "names")
-    if len(found) != len(classes):
-        raise InputError(f"names {names}: has {len(found)} names, the data {len(classes)} classes")
-    return found, TEMPLATES if templates is None else _lines(templates, "templates")
+    known = source.class_words or tuple(one.replace("_", " ") for one in source.classes)
+    found = known if names is None else _lines(names, "names")
+    if len(found) != len(source.classes):
+        raise InputError(f"names {names}: has {len(found)} names, the data {len(source.classes)} classes")
+    return found, (source.templates or TEMPLATES) if templates is None else _lines(templates, "templates")
 
 
 def _lines(source: str, what: str) -> tuple[str, ...]:

@@ -30,7 +30,6 @@ class TextTokenizer:
 
     def __init__(self, tokenizer: Any, *, lower_case: bool = False) -> None:
         tokenizer.no_padding()
-        tokenizer.no_truncation()
         self._tokenizer, self.lower_case = tokenizer, lower_case
 
     @classmethod
@@ -53,20 +52,17 @@ class TextTokenizer:
             lower_case: capitals count as small letters.
         """
         library = _library()
-        models, pre, processors, trainers = (
-            library.models, library.pre_tokenizers, library.processors, library.trainers
-        )  # fmt: skip
-        made = library.Tokenizer(models.BPE(unk_token=UNKNOWN))
-        made.pre_tokenizer = pre.ByteLevel(add_prefix_space=True)
-        trainer = trainers.BpeTrainer(
+        made = library.Tokenizer(library.models.BPE(unk_token=UNKNOWN))
+        made.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        trainer = library.trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=[PAD, END, UNKNOWN],
-            initial_alphabet=pre.ByteLevel.alphabet(),
+            initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
         texts = (one.lower() for one in captions) if lower_case else iter(captions)
         made.train_from_iterator(texts, trainer)
-        made.post_processor = processors.TemplateProcessing(single=f"$A {END}", special_tokens=[(END, 1)])
+        made.post_processor = library.processors.TemplateProcessing(single=f"$A {END}", special_tokens=[(END, 1)])
         return cls(made, lower_case=lower_case)
 
     @property
@@ -82,7 +78,8 @@ class TextTokenizer:
         """The id of the first of these tokens that it has."""
         return next((found for name in names if (found := self._tokenizer.token_to_id(name)) is not None), None)
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, special tokens included, of any length."""
+    def encode(self, texts: Sequence[str], length: int) -> list[list[int]]:
+        """The ids of each text, at most `length` with its special tokens, which stay."""
+        self._tokenizer.enable_truncation(length)
         given = [one.lower() for one in texts] if self.lower_case else list(texts)
         return [one.ids for one in self._tokenizer.encode_batch(given)]

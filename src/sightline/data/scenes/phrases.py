@@ -22,5 +22,11 @@ _PAIRS = tuple(_pair(*pair, relation) for pair in draw.PAIRS for relation in dra
 _COLOURED = tuple(
     tuple(one.format(colour=colour, shape=shape) for one in _OF_COLOURS) for colour, shape in draw.COLOURED
 )
+NAMES: dict[str, tuple[str, ...]] = {
+    "pairs": tuple(f"{first} {relation} a {second}" for first, second in draw.PAIRS for relation in draw.RELATIONS),
+    "captions": draw.COLOURED_CLASSES,
+}
+NAMES["search"] = NAMES["pairs"]
+TEMPLATES = ("a {}", "there is a {}", "a picture of a {}")
 CAPTIONS = {"pairs": _PAIRS, "search": _PAIRS, "captions": _COLOURED}
 """Task -> of each class its captions; the other tasks have none."""

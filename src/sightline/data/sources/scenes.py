@@ -12,7 +12,7 @@ import numpy as np
 from sightline.data.crops import RandomResizedCrop
 from sightline.data.scenes import draw as scenes
 from sightline.data.scenes.outlines import SHAPES
-from sightline.data.scenes.phrases import CAPTIONS
+from sightline.data.scenes.phrases import CAPTIONS, NAMES, TEMPLATES
 from sightline.data.scenes.render import RenderedScene, render
 from sightline.data.skip_policy import Progress
 from sightline.data.source import Example, Source
@@ -94,6 +94,8 @@ class Scenes(Source):
         self.classes = own.get(task, scenes.PAIR_CLASSES)
         self.class_captions = CAPTIONS.get(task, ())
         self.provides += ("captions",) if self.class_captions else ()
+        if self.class_captions:
+            self.class_words, self.templates = NAMES[task], TEMPLATES
         self.says_sides = bool(self.class_captions) and task != "captions"
         self.groups = {"glyphs": _GLYPHS, "many": {}, "captions": {}}.get(task, _PAIRS)
         self.object_classes = scenes.GLYPH_CLASSES if task == "glyphs" else SHAPES

@@ -16,9 +16,9 @@ from sightline.models import Model
 from sightline.models.zero_shot import zero_shot_classifier
 from sightline.results.rows import MetricValue
 from sightline.tasks.base import Task, make_task
-from sightline.tasks.words import class_words
+from sightline.tasks.words import names_and_templates
 
-_MADE: WeakKeyDictionary[Model, dict[tuple[tuple[str, ...], ...], Model]] = WeakKeyDictionary()
+_MADE: WeakKeyDictionary[Model, tuple[object, Model]] = WeakKeyDictionary()
 
 
 class ZeroShot(ModelMeasure):
@@ -33,7 +33,7 @@ class ZeroShot(ModelMeasure):
         super().check(model, task, source, splits)
         if "label" not in source.provides:
             raise InputError(f"measures: zero_shot needs classes, data {source.name} has none")
-        class_words(source.classes, task.options.names, task.options.templates)
+        names_and_templates(source, task.options.names, task.options.templates)
 
     @classmethod
     def passes(cls, source: Source, split: str, count: int) -> int:
@@ -43,14 +43,18 @@ class ZeroShot(ModelMeasure):
         self, subject: MeasureInput, parts: WorkFolder, work: str, advance: Callable[[int], None] | None = None
     ) -> list[MetricValue]:
         options, source = subject.task.options, subject.source
-        names, templates = class_words(source.classes, options.names, options.templates)
+        names, templates = names_and_templates(source, options.names, options.templates)
         # Texts are encoded once for all sizes.
-        made = _MADE.setdefault(subject.model, {})
-        if (names, templates) not in made:
-            made[names, templates] = zero_shot_classifier(subject.model, names, templates)
-        model = made[names, templates]
+        weights = tuple((one.data_ptr(), one._version) for one in subject.model.parameters())
+        asked = names, templates, subject.model.config, weights
+        before, model = _MADE.get(subject.model, (None, None))
+        if model is None or before != asked:
+            model = zero_shot_classifier(subject.model, names, templates)
+            _MADE[subject.model] = asked, model
         if subject.model.knob is not None:
             model.set_knob(subject.model.knob.value)
+        if (rule := subject.model.encoding.resize_rule) is not None:
+            model.encoding.set_resize_rule(rule.value)
         # In the order of the data, whatever its classes are called there.
         plain = model.config.replace(class_names=None)
         task = make_task("classification", plain).bind(source, source.name)

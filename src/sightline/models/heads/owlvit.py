@@ -22,7 +22,7 @@ from sightline.tokens.segment import Segment
 @config_dataclass
 class OwlVitOptions:
     """`query_dim`: width of the queries of classes; None takes the model's. `text`: a text tower that makes queries of
-    words (`zero_shot_detector`); None for learned queries alone."""
+    words; it does not learn, and neither do the queries. None for learned queries."""
 
     query_dim: Width | None = None
     text: TextConfig | None = None
@@ -58,8 +58,8 @@ class _Classes(nn.Module):
 
 
 class OwlVitHead(BoxHead):
-    """Simple open-vocabulary detection (Minderer et al. 2022, section 3.1 and appendix A2), with a learned query for
-    each class in place of a text's embedding.
+    """Simple open-vocabulary detection (Minderer et al. 2022, section 3.1 and appendix A2). The query of a class is
+    learned, or the embedding of its name where there is a text tower.
 
     Every patch is multiplied by the CLS token (by the mean of the image's patches where there is none) and normed.
     Boxes are sigmoid(MLP + bias) as fractions of the image, whose bias is the token's far corner and the size of one
@@ -82,6 +82,9 @@ class OwlVitHead(BoxHead):
         text = self.options.text
         self.text = None if text is None else TextTower(text)
         self.text_proj = None if text is None else nn.Linear(text.dim, width, bias=False)
+        if self.text is not None and self.text_proj is not None:
+            for frozen in (*self.text.parameters(), *self.text_proj.parameters(), self.queries):
+                frozen.requires_grad_(False)
 
     def encode_text(self, texts: Any) -> Tensor:
         """Texts, as `TextTower.forward` takes them, to unit vectors [texts, query_dim], which are queries.
