@@ -240,6 +240,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "speed": (("beside_timm", "packing", "predict"), lambda *found: tables.speed(in_words, *found)),
     "loops": (("training", "loading"), tables.loops),
     "navit": (("navit",), tables.navit),
+    "words": (("words",), tables.words),
     "swin": (("swin_embedded",), tables.swin),
     "video": (("video_4000", "video"), tables.video),
     "flexi": (("flexi_scenes",), tables.flexi),

@@ -10,7 +10,15 @@
     done; done
     python benchmarks/search_curves.py runs/segment/* [--metric miou] [--out OUT]
 
-About 5 minutes of a core a run. Intervals are of Student's t over seeds (95 %): how much another training would differ.
+About 5 minutes of a core a run. Contrastive runs likewise, in half an hour a run:
+
+    run=runs/words/${encoding}_$seed
+    sightline train --recipe contrastive_scenes --encoding $encoding --seed $seed --threads 1 --out $run
+    sightline evaluate $run --resolutions 32,64,96 --images 1000 --measures zero_shot
+    python benchmarks/search_curves.py runs/words/* --out benchmarks/results/words.jsonl \\
+        --metric zero_shot_top1 image_to_text_recall_at_1 text_to_image_recall_at_1
+
+ Intervals are of Student's t over seeds (95 %): how much another training would differ.
 Differences of encodings are taken seed by seed. Objects of `scenes:pairs` grow with the image; those of `scenes:search`
 stay as large in pixels, and its extent grows.
 """
@@ -35,6 +43,8 @@ from sightline.results.rows import ResultRow, read_rows
 Place = tuple[str, int, int | None]
 """Data, side in pixels, and the side that images were shrunk to."""
 
+_SPLITS = {"test": "", "heldout": ", held out"}
+
 
 def with_interval(values: Sequence[float]) -> tuple[float, list[float] | None]:
     """The mean, and where the mean of all seeds lies with 95 %; None of one."""
@@ -50,8 +60,8 @@ def measured(folders: Sequence[Path], metric: str) -> dict[str, dict[Place, dict
     found: dict[str, dict[Place, dict[int, ResultRow]]] = {}
     for folder in folders:
         for row in read_rows(folder / "results.jsonl"):
-            if row.metric == metric and not row.slices and row.resolution is not None and row.split == "test":
-                place = row.data, row.resolution, row.shrunk
+            if row.metric == metric and not row.slices and row.resolution is not None and row.split in _SPLITS:
+                place = row.data + _SPLITS[row.split], row.resolution, row.shrunk
                 seeds = found.setdefault(row.encoding, {}).setdefault(place, {})
                 if row.seed in seeds:
                     raise SystemExit(f"{folder}: seed {row.seed} of {row.encoding} is there twice")
@@ -59,13 +69,15 @@ def measured(folders: Sequence[Path], metric: str) -> dict[str, dict[Place, dict
     return found
 
 
-def summary(found: dict[str, dict[Place, dict[int, ResultRow]]], metric: str) -> list[dict[str, Any]]:
+def summary(
+    found: dict[str, dict[Place, dict[int, ResultRow]]], metric: str, benchmark: str = "search_curves"
+) -> list[dict[str, Any]]:
     """One row of each encoding and place, and one of each two encodings where images are as they are."""
     rows: list[dict[str, Any]] = []
 
     def add(name: str, place: Place, values: dict[int, float], some: list[ResultRow]) -> None:
         mean, interval = with_interval(list(values.values()))
-        said = {"benchmark": "search_curves", "encoding": name, "metric": metric, "value": mean, "interval": interval}
+        said = {"benchmark": benchmark, "encoding": name, "metric": metric, "value": mean, "interval": interval}
         where = {"data": place[0], "resolution": place[1], "shrunk": place[2], "images": some[0].images}
         commits = sorted({one.commit for one in some if one.commit})
         rows.append(said | where | {"seeds": values, "commit": ", ".join(commits), "hardware": some[0].hardware})
@@ -86,19 +98,19 @@ def summary(found: dict[str, dict[Place, dict[int, ResultRow]]], metric: str) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
-    parser.add_argument("--metric", default="miou")
+    parser.add_argument("--metric", nargs="+", default=["miou"])
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    rows = summary(
-        measured([one for one in options.runs if (one / "results.jsonl").exists()], options.metric), options.metric
-    )
+    benchmark = "search_curves" if options.out is None else options.out.stem
+    folders = [one for one in options.runs if (one / "results.jsonl").exists()]
+    rows = [row for metric in options.metric for row in summary(measured(folders, metric), metric, benchmark)]
     if not rows:
-        raise SystemExit(f"no rows of {options.metric} in {', '.join(map(str, options.runs))}")
-    shown = Table("data", "px", "shrunk to", "", options.metric, "95 % over seeds", "seeds")
+        raise SystemExit(f"no rows of {', '.join(options.metric)} in {', '.join(map(str, options.runs))}")
+    shown = Table("metric", "data", "px", "shrunk to", "", "value", "95 % over seeds", "seeds")
     for row in rows:
         between = "" if row["interval"] is None else "{:.3f} to {:.3f}".format(*row["interval"])
         where = row["data"], str(row["resolution"]), "" if row["shrunk"] is None else str(row["shrunk"])
-        shown.add_row(*where, row["encoding"], f"{row['value']:.3f}", between, str(len(row["seeds"])))
+        shown.add_row(row["metric"], *where, row["encoding"], f"{row['value']:.3f}", between, str(len(row["seeds"])))
     Console(width=120).print(shown)
     if options.out is not None:
         options.out.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

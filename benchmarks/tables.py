@@ -60,6 +60,29 @@ def segmentation_in_brief(rows: Rows) -> str:
     return markdown(["encoding", *heads], lines)
 
 
+def words(rows: Rows) -> str:
+    """Zero-shot top-1 and retrieval of contrastive runs by size, as they are and shrunk to the size of training."""
+    titles = {"zero_shot_top1": "zero-shot top-1", "image_to_text_recall_at_1": "text of an image",
+              "text_to_image_recall_at_1": "image of a text"}  # fmt: skip
+    places = sorted({(row["data"].removeprefix("scenes:"), row["resolution"]) for row in rows})
+    lines = []
+    for metric, title in titles.items():
+        for name, shrunk in ((name, shrunk) for name in _ENCODINGS for shrunk in (None, 32)):
+            mine = {
+                (row["data"].removeprefix("scenes:"), row["resolution"]): row
+                for row in rows
+                if (row["metric"], row["encoding"], row["shrunk"]) == (metric, name, shrunk)
+            }
+            if not mine or (shrunk is not None and metric != "zero_shot_top1"):
+                continue
+            seeds = max(len(row["seeds"]) for row in mine.values())
+            said = f"`{name}`" if shrunk is None else f"`{name}`, shrunk to {shrunk} px"
+            cells = [percent(mine[place]["value"]) if place in mine else "" for place in places]
+            lines.append([title, said, str(seeds), *cells])
+    heads = [f"{data}, {side} px" for data, side in places]
+    return markdown(["measured", "encoding", "seeds", *heads], lines)
+
+
 def navit(rows: Rows, sides: Sequence[int] = (16, 24, 32, 40, 48, 64)) -> str:
     """Top-1 of training at one size and packed at many, for the same operations: the mean of three seeds."""
     kept = [row for row in rows if row["metric"] == "top1"]

@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from sightline.cli.app import main
+from sightline.cli.commands.explore import _loaded
 from sightline.cli.run_config import training_config
 from sightline.data.open import open_source
 from sightline.evaluation.measures.base import MeasureInput
@@ -141,6 +142,9 @@ def test_the_explorer_opens_it(run):
     with serving(load_model(str(run))) as server:
         seen = server.view(size=[32, 48])
         assert (seen.status, seen.json["classes"]) == (200, [])
+    with serving(_loaded(str(run), ["a disc, a ring"], pretrained=True)) as server:
+        seen = server.view(size=[32, 48])
+        assert {one["name"] for one in seen.json["classes"]} == {"a disc", "a ring"}
 
 
 def test_the_page_shows_its_curves(run, tmp_path):

@@ -42,7 +42,7 @@ def read_source(
     if source.is_dir() and project in _WITH_FOLDERS and (read := read_foreign_folder(source)):
         if read[0] != project:
             raise InputError(f"{source}: is a folder of {read[0]} (expected one of {project})")
-        return read[1], merge(merge(read[2], read_yaml(config) if config else {}), given)
+        return dict(read[1]), merge(merge(read[2], read_yaml(config) if config else {}), given)
     if source.is_dir():
         folder = read_timm_folder(source) if project == "timm" else None
         if folder is None:

@@ -202,10 +202,10 @@ def differences(config: ViTConfig, model: Model) -> list[str]:
 
 def _other_texts(config: ViTConfig, model: Model) -> list[str]:
     """Where a text tower built from `config` would not be that of `model`."""
-    ours, there = getattr(model.head, "options", None), config.head_options.get("text")
-    if getattr(ours, "text", None) is None or there is None:
+    ours = getattr(getattr(model.head, "options", None), "text", None)
+    if ours is None or (there := config.head_options.get("text")) is None:
         return []
-    tower, other = vars(ours.text), vars(build_config(type(ours.text), there, "text"))
+    tower, other = vars(ours), vars(build_config(type(ours), there, "text"))
     # Ratios are numbers of widths.
     tower, other = ({**one, "mlp_ratio": round(one["mlp_ratio"] * one["dim"])} for one in (tower, other))
     return [f"text {words}" for words in _unequal(tower, other)]

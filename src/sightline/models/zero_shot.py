@@ -24,6 +24,12 @@ def zero_shot_model(model: Model, names: Sequence[str], templates: Sequence[str]
     return make(model, names, templates)
 
 
+def split_labels(given: Sequence[str]) -> list[str]:
+    """The labels in texts such as "a dog, a cat", each once."""
+    words = (label.strip() for one in given for label in one.split(","))
+    return list(dict.fromkeys(filter(None, words)))
+
+
 @torch.no_grad()
 def class_features(model: Model, names: Sequence[str], templates: Sequence[str] = TEMPLATES) -> Tensor:
     """A unit vector for each class: the mean of those of its name in all templates, normalised again.

@@ -30,7 +30,7 @@ from sightline.io.atomic import make_parent, write_file
 from sightline.io.config import Count, check_value, whole
 from sightline.models import Model
 from sightline.models.head import CLASSIFIERS
-from sightline.models.zero_shot import zero_shot_model
+from sightline.models.zero_shot import split_labels, zero_shot_model
 from sightline.runs import outputs
 from sightline.runs.console import warn
 from sightline.runs.drawings import Drawings
@@ -98,8 +98,7 @@ def prepare(run: Run, asked: PredictOptions) -> PredictRequest:
     config, device = run.model.config, run.model.anchor.device
     if asked.frames is not None and not config.takes_clips:
         raise InputError(f"--frames {asked.frames}: {run.path} takes images (expected none)")
-    words = [label.strip() for word in asked.labels for label in word.split(",")]
-    labels = list(dict.fromkeys(filter(None, words)))
+    labels = split_labels(asked.labels)
     model = zero_shot_model(run.model, labels, ("{}",)) if labels else run.model
     task = task_of(model)
     if model.num_classes == 0 and config.head in CLASSIFIERS:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from sightline.runs.options import Device
+from sightline.runs.options import Device, Specs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sightline.models import Model
 
 _MOST_MIB = 1 << 20
@@ -24,6 +26,7 @@ def explore(
         str, Parameter(help="One or two: the folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")
     ],
     images: Path | None = None,
+    labels: Specs = (),
     port: int | None = None,
     no_browser: bool = False,
     device: Device = "auto",
@@ -37,6 +40,7 @@ def explore(
 
     Args:
         images: A folder whose images can be picked; some drawn scenes unless given.
+        labels: Words to choose from, as "a dog,a cat"; for models that read texts.
         port: Where the page is served; 8765, or any other where that is taken, unless given.
         no_browser: Print the page's address without opening it.
         max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
@@ -59,7 +63,7 @@ def explore(
         for line in (*pictures.left_out[:_SAID], *([f"{more} more"] if more > 0 else [])):
             warn(f"left out: {line}")
         most_bytes = max_mib << 20
-        loaded = [_loaded(model, pretrained=not no_pretrained).to(where) for model in models]
+        loaded = [_loaded(model, labels, pretrained=not no_pretrained).to(where) for model in models]
         named = zip(loaded, _names(models), strict=True)
         explorer = Explorer([ExplorerModel(model, name, most_bytes) for model, name in named], pictures, most_bytes)
         url = url_of(listening)
@@ -88,15 +92,18 @@ def _refuse_options(models: tuple[str, ...], port: int | None, max_mib: int, *, 
     check_value("--max-mib", max_mib, whole(1, _MOST_MIB))
 
 
-def _loaded(model: str, *, pretrained: bool) -> Model:
-    """The model; of timm's also without its published weights, and then the same each time."""
+def _loaded(model: str, labels: Sequence[str], *, pretrained: bool) -> Model:
+    """The model, or what labels make of it; of timm's also without its published weights, and then the same each
+    time."""
     from sightline.hub.load import load_model
+    from sightline.models.zero_shot import split_labels, zero_shot_model
     from sightline.runs.options import OpenOptions
     from sightline.runs.run import timm_model
 
     if model.startswith(_TIMM) and not pretrained:
         return timm_model(model.removeprefix(_TIMM), OpenOptions(no_pretrained=True))
-    return load_model(model)
+    loaded, words = load_model(model), split_labels(labels)
+    return zero_shot_model(loaded, words, ("{}",)) if words else loaded
 
 
 def _names(models: tuple[str, ...]) -> list[str]:
