@@ -18,7 +18,7 @@ About 5 minutes of a core a run. Contrastive runs likewise, in half an hour a ru
     python benchmarks/search_curves.py runs/words/* --out benchmarks/results/words.jsonl \\
         --metric zero_shot_top1 image_to_text_recall_at_1 text_to_image_recall_at_1
 
- Intervals are of Student's t over seeds (95 %): how much another training would differ.
+Intervals are of Student's t over seeds (95 %): how much another training would differ.
 Differences of encodings are taken seed by seed. Objects of `scenes:pairs` grow with the image; those of `scenes:search`
 stay as large in pixels, and its extent grows.
 """
