@@ -71,6 +71,9 @@ def test_what_is_measured_again_replaces_every_metric_of_it():
     fresh = [row(count=9, slices={}), row(count=5)]
     assert merge_rows(before, fresh) == [before[2], *fresh]
     assert merge_rows(before, fresh, fewer=False) == before
+    # A metric that is not there is lost to nothing.
+    other = row(metric="zero_shot_top1", count=9)
+    assert merge_rows(before, [*fresh, other], fewer=False) == [*before, other]
     assert list(measured_on_more_images(before, fresh)) == [fresh[0].measurement]
 
 

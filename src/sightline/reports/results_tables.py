@@ -60,7 +60,7 @@ def print_accuracy(
 
     console, study = console or Console(), Study.of(rows, seen=seen)
     aside = set(words.about()["aside"]) - {study.main.metric}
-    metrics = [one.metric for one in study.metrics() if one.metric not in aside]
+    metrics = [one.metric for one in study.metrics() if one.metric.removeprefix("zero_shot_") not in aside]
     found = [by_resolution(study, metric) for metric in metrics]
     found += [held_out(study), *(by_view(study, metric) for metric in metrics)]
     for metric in metrics:

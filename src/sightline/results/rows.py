@@ -331,10 +331,15 @@ def merge_rows(before: Iterable[ResultRow], fresh: Iterable[ResultRow], *, fewer
     the same weights, images and setting.
 
     Args:
-        fewer: also where that was on fewer images; else those of `fresh` go.
+        fewer: also where that was on fewer images; else those of `fresh` go, but for metrics that are not there.
     """
     before, fresh = list(before), list(fresh)
-    rows = merged(before, fresh, lambda row: row.measurement, () if fewer else measured_on_more_images(before, fresh))
+    more = {} if fewer else measured_on_more_images(before, fresh)
+    rows, known = (
+        merged(before, fresh, lambda row: row.measurement, more),
+        {(row.measurement, row.metric) for row in before},
+    )
+    rows += [row for row in fresh if row.measurement in more and (row.measurement, row.metric) not in known]
     metrics = {(row.measurement, row.metric) for row in fresh}
     there, here = _values(before), _values(fresh)
     alike = {what for what, values in here.items() if values.items() <= there.get(what, {}).items()}

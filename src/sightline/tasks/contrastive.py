@@ -87,8 +87,8 @@ class Contrastive(Task):
         return task
 
     def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
-        """`texts`, token ids of all captions; `owners` and `meanings`, of each the number of its image and what it
-        means (-1: what no other does): int64 [texts]. Nothing of images without captions."""
+        """`texts`, token ids of all captions; `owners` and `meanings`, of each the number of its image and of its
+        meaning (-1: one of its own): int64 [texts]. Nothing of images without captions."""
         targets: list[Any] = [one.target for one in examples]
         captions = [getattr(one, "captions", ()) for one in targets]
         if not any(captions):

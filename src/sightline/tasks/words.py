@@ -7,7 +7,7 @@ from sightline.errors import InputError
 from sightline.io.read import RECORD, read_text
 from sightline.models.zero_shot import TEMPLATES
 
-OPEN_CLIP = "open_clip:imagenet"
+IMAGENET = "open_clip:imagenet"
 
 
 def names_and_templates(
@@ -32,7 +32,7 @@ def names_and_templates(
 
 
 def _lines(source: str, what: str) -> tuple[str, ...]:
-    if source == OPEN_CLIP:
+    if source == IMAGENET:
         try:
             import open_clip  # type: ignore[import-not-found]
         except ImportError:
