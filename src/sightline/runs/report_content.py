@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,10 @@ from sightline.analysis.views import attends_in_parts, field_of_view
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
+from sightline.evaluation.logits import logits_name, read_logits
+from sightline.evaluation.model_vs_human import MODEL_VS_HUMAN, error_consistency
 from sightline.hub.load import read_config_record
-from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
+from sightline.io.run_files import BEST, INSIDE, LOG, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
 from sightline.reports import content
 from sightline.reports.results_tables import worst
@@ -218,10 +221,28 @@ def compose_report(
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=task_of(first.model).chance,
+        chance=1 / rows[0].classes if rows[0].classes else task_of(first.model).chance,
         papers=papers,
         inside=_inside(shown),
+        alike=_alike(dict(zip((run.path for run in runs), named, strict=True))) if data == MODEL_VS_HUMAN else {},
     )
+
+
+def _alike(runs: Mapping[Path, Sequence[ResultRow]]) -> dict[tuple[str, str], dict[int, ResultRow]]:
+    """The error consistency of each two runs at the sizes of which both keep logits."""
+    files = {
+        rows[0].run: {row.resolution: folder / LOGITS / logits_name(vars(row)) for row in rows if row.resolution}
+        for folder, rows in runs.items()
+    }
+    kept = {run: {side: file for side, file in some.items() if file.is_file()} for run, some in files.items()}
+    return {
+        (one, other): {
+            side: error_consistency(read_logits(file), read_logits(kept[other][side]))[0]
+            for side, file in sorted(kept[one].items())
+            if side in kept[other]
+        }
+        for one, other in itertools.combinations(kept, 2)
+    }
 
 
 def _inside(runs: Sequence[tuple[OpenedRun, str]]) -> list[AnalysisRow]:

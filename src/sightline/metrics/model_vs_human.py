@@ -1,0 +1,112 @@
+"""What modelvshuman measures (Geirhos et al. 2021): accuracy by level, shape bias, error consistency with people."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from sightline.data.batch import Batch
+from sightline.metrics.base import Metric
+from sightline.results.rows import FRACTION, Z95, MetricValue, binomial_stderr
+
+CUES = "cue-conflict"
+"""The set whose images show the shape of one class and the texture of another, so that none is the right answer."""
+
+
+@functools.cache
+def published() -> dict[str, Any]:
+    """Its data sets and classes: `model_vs_human.toml`."""
+    return tomllib.loads(files("sightline.metrics").joinpath("model_vs_human.toml").read_text("utf-8"))
+
+
+class ModelVsHuman(Metric):
+    """Of images whose slices say their `set`, and, as far as they have them, their `level`, their `texture`, and what
+    people made of them (`people`, a sign a person: 1 right, 0 wrong, - not asked).
+
+    `top1` by set and level, its mean over the levels of a set that count, and of these over sets but cue-conflict.
+    `shape_bias`: of answers that name the shape or the texture where these differ, the share that names the shape;
+    `shape_or_texture`: the share of such answers. `error_consistency`: Cohen's kappa of what a model and a person name
+    rightly, the mean over levels that count, people and sets.
+    """
+
+    name: ClassVar[str] = "model_vs_human"
+    tasks: ClassVar[tuple[str, ...]] = ("classification",)
+    first: ClassVar[str | None] = "top1"
+
+    def update(self, outputs: Tensor, batch: Batch) -> None:
+        if all("set" in slices for slices in batch.slices):
+            names, labels = np.array(self.task.names), batch.targets["labels"].numpy()
+            said = [[str(one.get(key, "")) for key in ("set", "level", "texture", "people")] for one in batch.slices]
+            self._records.append((names[outputs.numpy().argmax(1)], names[labels], np.array(said).reshape(-1, 4)))
+
+    def rows(self) -> list[MetricValue]:
+        if not sum(len(answers) for answers, *_ in self._records):
+            return []
+        answers, classes, said = (np.concatenate(parts) for parts in zip(*self._records, strict=True))
+        rows, means, parts, alike = (list[MetricValue]() for _ in range(4))
+        for name in (one for one in published()["sets"] if one in said[:, 0]):
+            of, left_out = said[:, 0] == name, published()["left_out"].get(name, ())
+            right, levels = (answers == classes)[of], said[of, 1]
+            # By the numbers that they are or hold.
+            rising = sorted(set(levels), key=lambda one: ([*map(float, re.findall(r"inf|[\d.]+", one))], one))
+            counted = [levels == level for level in rising if level not in left_out]
+            alike += _consistency(name, counted, right, said[of, 3])
+            if name != CUES and counted:
+                means.append(_mean([_share("top1", right[some]) for some in counted], set=name))
+            if name != CUES:
+                parts += [_share("top1", right[levels == one], set=name, level=one) for one in rising if one]
+        differ = (said[:, 0] == CUES) & (classes != said[:, 2])
+        shape, texture = (answers == classes)[differ], (answers == said[:, 2])[differ]
+        if len(shape):
+            rows = [_share("shape_or_texture", shape | texture)]
+        if any(shape | texture):
+            rows = [_share("shape_bias", shape[shape | texture]), *rows]
+        if alike:
+            mean, count = sum(one.value for one in alike) / len(alike), sum(one.count for one in alike)
+            rows.append(replace(alike[0], value=mean, count=count, slices={}))
+        return [*([_mean(means)] if means else ()), *means, *parts, *rows, *alike]
+
+
+def kappa(first: np.ndarray, second: np.ndarray) -> float:
+    """Cohen's kappa of two who name the same images rightly or not, bool [images] each; 1 where they agree in all."""
+    p, q, observed = float(first.mean()), float(second.mean()), float((first == second).mean())
+    expected = p * q + (1 - p) * (1 - q)
+    return 1.0 if observed == 1 else (observed - expected) / (1 - expected)
+
+
+def _consistency(name: str, levels: Sequence[np.ndarray], right: np.ndarray, signs: np.ndarray) -> list[MetricValue]:
+    """`error_consistency` of a set: over levels of each person, and of these over people; nothing if none was asked."""
+    people, means = np.array([list(one) for one in signs]).reshape(len(signs), -1).T, list[float]()
+    for one in people:
+        asked = [some & (one != "-") for some in levels]
+        each = [kappa(right[some], one[some] == "1") for some in asked if some.any()]
+        means += [sum(each) / len(each)] if each else []
+    if not means:
+        return []
+    images = int((np.any(levels, axis=0) & (people != "-").any(axis=0)).sum())
+    value = sum(means) / len(means)
+    return [MetricValue("error_consistency", value, "", images, slices={"set": name}, better="higher")]
+
+
+def _share(metric: str, right: np.ndarray, **slices: str) -> MetricValue:
+    value, count = float(right.mean()), len(right)
+    better = "higher" if metric == "top1" else ""
+    return MetricValue(metric, value, FRACTION, count, binomial_stderr(value, count), slices, better=better)
+
+
+def _mean(values: Sequence[MetricValue], **slices: str) -> MetricValue:
+    """The mean of shares of different images, with their errors taken together."""
+    value, count = sum(one.value for one in values) / len(values), sum(one.count for one in values)
+    stderr = math.hypot(*(one.stderr or 0.0 for one in values)) / len(values)
+    interval = max(value - Z95 * stderr, 0.0), min(value + Z95 * stderr, 1.0)
+    limits = values[0].interval if len(values) == 1 else interval
+    return MetricValue("top1", value, FRACTION, count, stderr, slices, limits, "higher")

@@ -1,0 +1,274 @@
+"""model-vs-human: numbers equal to those of its published definitions, computed here by hand."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from sightline.errors import InputError
+from sightline.evaluation.imagenet import synsets
+from sightline.evaluation.logits import find_logits, read_logits, rescore
+from sightline.evaluation.model_vs_human import error_consistency
+from sightline.evaluation.suites.base import open_suite
+from sightline.metrics.model_vs_human import kappa, published
+from sightline.results.rows import read_rows
+from tests.evaluation.model_vs_human_data import (
+    CLASSES,
+    LEVELS,
+    answering_at_random,
+    answers_of,
+    logits_of,
+    stimuli,
+)  # fmt: skip
+from tests.evaluation.suite_data import model_folder, picture
+
+# As the paper leaves them out, in the words of the files' names.
+LEFT_OUT = {"contrast": ["c100", "c03"], "uniform-noise": ["0.00", "0.60"], "false-colour": ["true"]}
+SHORT = {"0.00": "0", "0.10": "0.1", "0.35": "0.35", "0.60": "0.6"}
+PEOPLE = {"subject-01": 0.8, "subject-02": 0.5, "subject-03": 0.3}
+
+
+@pytest.fixture
+def measured(tmp_path, cli, monkeypatch):
+    """`measured(root, seed, options, sizes)`: the rows, and the folder."""
+
+    def measure(root, seed=0, options="", sizes="16", words=()):
+        answering_at_random(monkeypatch, seed)
+        out = tmp_path / f"out{seed}"
+        code, _, err = cli(
+            "evaluate", model_folder(tmp_path / "model"), "--suite", f"model-vs-human:{root}{options}", "--out", out,
+            "--precision", "float32", "--resolutions", sizes, "--logits", *words,
+        )  # fmt: skip
+        assert code == 0, err
+        measure.err = err
+        return read_rows(out / "results.jsonl"), out
+
+    return measure
+
+
+def answer(file: Path, seed: int) -> str:
+    """The class of the largest mean softmax, exactly."""
+    logits = logits_of(str(file), seed).astype(np.float64)
+    softmax = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    return max(CLASSES, key=lambda one: np.mean([softmax[number] for number in published()["classes"][one]]))
+
+
+def images_of(root: Path, name: str, seed: int = 0) -> dict[tuple[str, str], tuple[bool, str]]:
+    """By level and name of an image: whether it was named rightly, and how."""
+    found = {}
+    for file in (root / name).rglob("*.png"):
+        words = file.name.split("_")
+        level, kind = (words[3], words[4]) if name in LEVELS else ("", file.parent.name)
+        key = "_".join(words[-2:]) if words[-2:-1] and words[-2].startswith("n0") else words[-1]
+        found[level, key] = answer(file, seed) == kind, answer(file, seed)
+    return found
+
+
+def accuracy(root: Path, name: str, level: str) -> float:
+    return float(np.mean([right for (own, _), (right, _) in images_of(root, name).items() if own == level]))
+
+
+def consistency(right: list[bool], other: list[bool]) -> float:
+    p, q = sum(right) / len(right), sum(other) / len(other)
+    observed = sum(one == two for one, two in zip(right, other, strict=True)) / len(right)
+    expected = p * q + (1 - p) * (1 - q)
+    if observed == 1:
+        return 1.0
+    value = (observed - expected) / (1 - expected)
+    assert math.isclose(value, cohen_kappa_score(right, other), abs_tol=1e-12)
+    return value
+
+
+def with_people(root: Path, folder: Path, name: str) -> float:
+    images, means = images_of(root, name), []
+    for file in sorted((folder / name).glob("*subject*.csv")):
+        said = {}
+        with file.open() as stream:
+            for line in csv.DictReader(stream):
+                words = line["imagename"].split("_")
+                key = "_".join(words[-2:]) if name in LEVELS and name != "sketch" else words[-1]
+                level = line["condition"] if name in LEVELS else ""
+                said[level, key] = line["object_response"] == line["category"]
+        assert said.keys() == images.keys()
+        levels = sorted({level for level, _ in said} - set(LEFT_OUT.get(name, ())))
+        each = []
+        for level in levels:
+            keys = [key for key in said if key[0] == level]
+            each.append(consistency([images[key][0] for key in keys], [said[key] for key in keys]))
+        means.append(sum(each) / len(each))
+    return sum(means) / len(means)
+
+
+def value_of(rows, metric, **slices):
+    (row,) = [one for one in rows if one.metric == metric and dict(one.slices) == slices]
+    return row.value
+
+
+def test_the_classes_of_imagenet_are_those_of_their_synsets():
+    """Some that everybody knows; every number once."""
+    classes = published()["classes"]
+    assert tuple(classes) == CLASSES
+    numbers = [number for some in classes.values() for number in some]
+    assert len(set(numbers)) == len(numbers) == 207
+    known = {"knife": "n03041632", "oven": "n04111531", "airplane": "n02690373", "elephant": "n02504458"}
+    assert all(synset in [synsets()[number] for number in classes[name]] for name, synset in known.items())
+    assert sum(map(len, published()["left_out"].values())) == 32
+    assert len(published()["sets"]) == 17
+
+
+def test_accuracy_by_level_and_its_means(measured, tmp_path):
+    root = stimuli(tmp_path / "root")
+    rows, out = measured(root)
+    assert {(row.data, row.split, row.classes, row.resolution) for row in rows} == {("model-vs-human", "test", 16, 16)}
+    means = {}
+    for name, (_, levels) in LEVELS.items():
+        counted = [level for level in levels if level not in LEFT_OUT.get(name, ())]
+        means[name] = np.mean([accuracy(root, name, level) for level in counted])
+        for level in levels if name != "sketch" else ():
+            found = value_of(rows, "top1", set=name, level=SHORT.get(level, level))
+            assert found == pytest.approx(accuracy(root, name, level), abs=1e-12)
+    means["edge"] = accuracy(root, "edge", "")
+    for name, mean in means.items():
+        assert value_of(rows, "top1", set=name) == pytest.approx(mean, abs=1e-12)
+    assert rows[0].slices == {}
+    assert rows[0].value == pytest.approx(np.mean(list(means.values())), abs=1e-12)
+    assert 0.1 < rows[0].value < 0.9
+    # Levels of eight images each, of six sets.
+    assert rows[0].count == 8 * (3 + 2 + 1 + 1 + 1)
+    # No set without levels has any, and of cue-conflict no answer is right.
+    told = {(row.slices["set"], row.slices.get("level")) for row in rows if row.metric == "top1" and row.slices}
+    assert {name for name, level in told if level is not None} == set(LEVELS) - {"sketch"}
+    assert "cue-conflict" not in {name for name, _ in told}
+    again = [row for file in find_logits(out / "logits") for row in rescore(read_logits(file))]
+    assert again == rows
+
+
+def test_shape_bias_is_of_images_whose_cues_differ(measured, tmp_path):
+    root = stimuli(tmp_path / "root", ["cue-conflict"], each=7)
+    rows, _ = measured(root)
+    shape = texture = images = 0
+    for file in (root / "cue-conflict").rglob("*.png"):
+        cues = [part.rstrip("0123456789") for part in file.stem.split("-")]
+        if cues[0] != cues[1]:
+            named = answer(file, 0)
+            shape, texture, images = shape + (named == cues[0]), texture + (named == cues[1]), images + 1
+    assert min(shape, texture) > 0
+    assert images < 28
+    assert value_of(rows, "shape_bias") == pytest.approx(shape / (shape + texture), abs=1e-12)
+    assert value_of(rows, "shape_or_texture") == pytest.approx((shape + texture) / images, abs=1e-12)
+    assert {row.metric: row.count for row in rows} == {"shape_bias": shape + texture, "shape_or_texture": images}
+
+
+def test_error_consistency_with_people(measured, tmp_path):
+    """Whose answers may lie beside those of models; one who says nothing is wrong."""
+    root, folder = stimuli(tmp_path / "root", each=5), tmp_path / "root" / "raw-data"
+    sets = ("contrast", "sketch", "edge", "cue-conflict")
+    for name in sets:
+        answers_of(folder, root, name, PEOPLE, na=["subject-02"])
+        answers_of(folder, root, name, {"resnet50": 1.0})
+    rows, _ = measured(root)
+    expected = {name: with_people(root, folder, name) for name in sets}
+    for name, value in expected.items():
+        assert value_of(rows, "error_consistency", set=name) == pytest.approx(value, abs=1e-12)
+    assert value_of(rows, "error_consistency") == pytest.approx(np.mean(list(expected.values())), abs=1e-12)
+    assert len({row.slices["set"] for row in rows if row.metric == "error_consistency" and row.slices}) == 4
+    counts = {row.slices["set"]: row.count for row in rows if row.metric == "error_consistency" and row.slices}
+    assert counts == {"contrast": 60, "sketch": 20, "edge": 20, "cue-conflict": 20}
+    assert "false-colour, uniform-noise (" in measured.err
+
+
+def test_error_consistency_between_models(measured, tmp_path):
+    root = stimuli(tmp_path / "root", each=5)
+    (_, first), (_, second) = measured(root, 1), measured(root, 2)
+    one, other = (read_logits(*find_logits(out / "logits")) for out in (first, second))
+    found = {row.slices.get("set"): row.value for row in error_consistency(one, other)}
+    means = {}
+    for name in (*LEVELS, "edge", "cue-conflict"):
+        ours, theirs, each = images_of(root, name, 1), images_of(root, name, 2), []
+        for level in sorted({level for level, _ in ours} - set(LEFT_OUT.get(name, ()))):
+            keys = [key for key in ours if key[0] == level]
+            each.append(consistency([ours[key][0] for key in keys], [theirs[key][0] for key in keys]))
+        means[name] = sum(each) / len(each)
+    assert found == pytest.approx({None: np.mean(list(means.values())), **means}, abs=1e-12)
+    assert {row.value for row in error_consistency(one, one)} == {1.0}
+
+
+def test_logits_of_no_shared_image_have_no_error_consistency(measured, tmp_path):
+    root = stimuli(tmp_path / "root", ["sketch", "edge"])
+    (_, first), (_, second) = measured(root, 1, ",parts=sketch"), measured(root, 2, ",parts=edge")
+    with pytest.raises(InputError):
+        error_consistency(*(read_logits(*find_logits(out / "logits")) for out in (first, second)))
+
+
+def test_kappa_where_it_is_known():
+    right = np.array([True, True, False, False])
+    assert kappa(right, right) == kappa(right | True, right | True) == 1
+    assert kappa(right, ~right) == -1
+    assert kappa(right, right | True) == 0
+
+
+def test_what_is_there_is_measured_and_the_rest_named(measured, tmp_path):
+    root = stimuli(tmp_path / "root" / "datasets", ["contrast", "edge"]).parent
+    rows, _ = measured(root, sizes="16,24")
+    assert {row.slices.get("set") for row in rows} == {None, "contrast", "edge"}
+    assert {row.resolution for row in rows} == {16, 24}
+    assert "colour, high-pass" in measured.err
+    (part,) = open_suite(f"model-vs-human:{root},parts=edge").parts
+    assert {one["set"] for one in part.source.slices} == {"edge"}
+    for wrong in (",parts=edge+sketch", ",parts=egde", f",people={tmp_path / 'nowhere'}"):
+        with pytest.raises(InputError):
+            open_suite(f"model-vs-human:{root}{wrong}")
+    with pytest.raises(InputError):
+        open_suite(f"model-vs-human:{tmp_path / 'root' / 'datasets' / 'contrast' / 'dnn'}")
+
+
+def test_people_are_looked_for_where_it_is_said(tmp_path):
+    root = stimuli(tmp_path / "root", ["edge"])
+    answers_of(tmp_path / "elsewhere", root, "edge", PEOPLE)
+    assert not any("people" in one for one in open_suite(f"model-vs-human:{root}").parts[0].source.slices)
+    opened = open_suite(f"model-vs-human:{root},people={tmp_path / 'elsewhere'}")
+    signs = [one["people"] for one in opened.parts[0].source.slices]
+    assert {len(one) for one in signs} == {3}
+    assert {sign for one in signs for sign in one} == {"0", "1"}
+    assert opened.parts[0].digest() != open_suite(f"model-vs-human:{root}").parts[0].digest()
+
+
+@pytest.mark.parametrize(
+    "name", ["cue-conflict/dog/dog1-cow2.png", "sketch/dnn/session-1/0001_ske_dnn_0_cow_00_1.png", "edge/cow/cow1.png"]
+)
+def test_names_that_say_no_class_are_refused(name, tmp_path):
+    picture(tmp_path / name)
+    with pytest.raises(InputError, match=name):
+        open_suite(f"model-vs-human:{tmp_path}")
+
+
+def test_some_images_are_of_every_set(tmp_path):
+    (part,) = open_suite(f"model-vs-human:{stimuli(tmp_path, each=4)}").parts
+    some = part.limited(4 * 6)
+    kept = [some.source.slices[row]["set"] for row in some.source.rows_of("test")]
+    assert {name: kept.count(name) for name in kept} == dict.fromkeys(kept, 4)
+    assert len(set(kept)) == 6
+
+
+def test_a_model_with_classes_in_another_order_answers_the_same(tmp_path):
+    """Groups are of the model's own numbers."""
+    (part,) = open_suite(f"model-vs-human:{stimuli(tmp_path, ['edge'])}").parts
+    numbers = np.random.default_rng(0).permutation(1000)
+    (scoring,) = part.scorings
+    logits = np.random.default_rng(1).normal(0, 3, (5, 1000)).astype(np.float32)
+    labels = np.array([404, 294, 444, 8, 499])
+    turned = np.empty_like(logits)
+    turned[:, numbers] = logits
+    _, shown, right = scoring.apply(logits, labels)
+    _, again, other = scoring.renumbered(numbers.tolist()).apply(turned, numbers[labels])
+    assert np.allclose(shown, again, atol=1e-6)
+    assert (
+        right.tolist()
+        == other.tolist()
+        == [CLASSES.index(one) for one in ("airplane", "bear", "bicycle", "bird", "knife")]
+    )
