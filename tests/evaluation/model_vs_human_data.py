@@ -76,10 +76,12 @@ def logits_of(name: str, seed: int) -> np.ndarray:
     return logits.astype(np.float32)
 
 
-def answering_at_random(monkeypatch, seed: int = 0) -> None:
-    """Every classifier of 1,000 classes answers by `logits_of`."""
+def answering_at_random(monkeypatch, seed: int = 0, order: Sequence[str] = ()) -> None:
+    """Every classifier of 1,000 classes answers by `logits_of`, one that names them in its own order of these names."""
 
     def outputs(self, model, batch, precision="float32"):
-        return torch.from_numpy(np.stack([logits_of(name, seed) for name in batch.names]))
+        logits = np.stack([logits_of(name, seed) for name in batch.names])
+        own = self.config.class_names
+        return torch.from_numpy(logits if own is None else logits[:, [order.index(name) for name in own]])
 
     monkeypatch.setattr(Classification, "outputs", outputs)

@@ -72,14 +72,11 @@ class Scoring:
         """Its fields as JSON has them."""
         right = None if self.right is None else [sorted(map(int, one)) for one in self.right]
         classes = None if self.classes is None else list(map(int, self.classes))
-        groups = self.groups and {name: list(map(int, some)) for name, some in self.groups.items()}
-        wide = {"groups": groups, "metrics": list(self.metrics)} if groups else {}
+        wide = {"groups": dict(self.groups), "metrics": list(self.metrics)} if self.groups else {}
         return {"data": self.data, "right": right, "classes": classes, **wide}
 
 
-def _of_groups(
-    logits: np.ndarray, labels: np.ndarray, groups: Sequence[Sequence[int]]
-) -> tuple[np.ndarray, np.ndarray]:
+def _of_groups(logits: np.ndarray, labels: np.ndarray, groups: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     """The logarithm of the mean softmax of each group, float32 [images, groups], and the group of each label."""
     place, exact = np.full(logits.shape[1], -1, np.int64), logits.astype(np.float64)
     for number, members in enumerate(groups):

@@ -29,14 +29,11 @@ def published() -> dict[str, Any]:
 
 
 class ModelVsHuman(Metric):
-    """Of images whose slices say their `set`, and, as far as they have them, their `level`, their `texture`, and what
-    people made of them (`people`, a sign a person: 1 right, 0 wrong, - not asked).
-
-    `top1` by set and level, its mean over the levels of a set that count, and of these over sets but cue-conflict.
-    `shape_bias`: of answers that name the shape or the texture where these differ, the share that names the shape;
-    `shape_or_texture`: the share of such answers. `error_consistency`: Cohen's kappa of what a model and a person name
-    rightly, the mean over levels that count, people and sets.
-    """
+    """Of images whose slices say their `set`, and may say their `level`, their `texture`, and what people made of them
+    (`people`, a sign a person: 1 right, 0 wrong, - not asked): `top1` by set and level, its mean over the levels of a
+    set that count, and of these over sets but cue-conflict; `shape_bias`: of answers that name the shape or the texture
+    where these differ, the share that names the shape; `error_consistency`: Cohen's kappa of what a model and a person
+    name rightly, the mean over levels that count, people and sets."""
 
     name: ClassVar[str] = "model_vs_human"
     tasks: ClassVar[tuple[str, ...]] = ("classification",)
@@ -52,7 +49,7 @@ class ModelVsHuman(Metric):
         if not sum(len(answers) for answers, *_ in self._records):
             return []
         answers, classes, said = (np.concatenate(parts) for parts in zip(*self._records, strict=True))
-        rows, means, parts, alike = (list[MetricValue]() for _ in range(4))
+        means, parts, bias, alike = (list[MetricValue]() for _ in range(4))
         for name in (one for one in published()["sets"] if one in said[:, 0]):
             of, left_out = said[:, 0] == name, published()["left_out"].get(name, ())
             right, levels = (answers == classes)[of], said[of, 1]
@@ -60,20 +57,14 @@ class ModelVsHuman(Metric):
             rising = sorted(set(levels), key=lambda one: ([*map(float, re.findall(r"inf|[\d.]+", one))], one))
             counted = [levels == level for level in rising if level not in left_out]
             alike += _consistency(name, counted, right, said[of, 3])
-            if name != CUES and counted:
-                means.append(_mean([_share("top1", right[some]) for some in counted], set=name))
-            if name != CUES:
+            if name == CUES:
+                one_of_two = right != (answers == said[:, 2])[of]
+                bias += [_share("shape_bias", right[one_of_two])] if one_of_two.any() else []
+            else:
+                means += [_mean([_share("top1", right[some]) for some in counted], set=name)] if counted else []
                 parts += [_share("top1", right[levels == one], set=name, level=one) for one in rising if one]
-        differ = (said[:, 0] == CUES) & (classes != said[:, 2])
-        shape, texture = (answers == classes)[differ], (answers == said[:, 2])[differ]
-        if len(shape):
-            rows = [_share("shape_or_texture", shape | texture)]
-        if any(shape | texture):
-            rows = [_share("shape_bias", shape[shape | texture]), *rows]
-        if alike:
-            mean, count = sum(one.value for one in alike) / len(alike), sum(one.count for one in alike)
-            rows.append(replace(alike[0], value=mean, count=count, slices={}))
-        return [*([_mean(means)] if means else ()), *means, *parts, *rows, *alike]
+        whole = [_mean(each) for each in (means, alike) if each]
+        return [*whole[: bool(means)], *means, *parts, *bias, *whole[bool(means) :], *alike]
 
 
 def kappa(first: np.ndarray, second: np.ndarray) -> float:
@@ -90,23 +81,22 @@ def _consistency(name: str, levels: Sequence[np.ndarray], right: np.ndarray, sig
         asked = [some & (one != "-") for some in levels]
         each = [kappa(right[some], one[some] == "1") for some in asked if some.any()]
         means += [sum(each) / len(each)] if each else []
-    if not means:
-        return []
-    images = int((np.any(levels, axis=0) & (people != "-").any(axis=0)).sum())
-    value = sum(means) / len(means)
-    return [MetricValue("error_consistency", value, "", images, slices={"set": name}, better="higher")]
+    images = int(sum((some & (people != "-").any(axis=0)).sum() for some in levels))
+    row = MetricValue("error_consistency", 0.0, "", images, slices={"set": name}, better="higher")
+    return [replace(row, value=sum(means) / len(means))] if means else []
 
 
 def _share(metric: str, right: np.ndarray, **slices: str) -> MetricValue:
-    value, count = float(right.mean()), len(right)
-    better = "higher" if metric == "top1" else ""
+    value, count, better = float(right.mean()), len(right), "higher" if metric == "top1" else ""
     return MetricValue(metric, value, FRACTION, count, binomial_stderr(value, count), slices, better=better)
 
 
 def _mean(values: Sequence[MetricValue], **slices: str) -> MetricValue:
-    """The mean of shares of different images, with their errors taken together."""
+    """The mean of what was measured of different images, with the errors of shares taken together."""
     value, count = sum(one.value for one in values) / len(values), sum(one.count for one in values)
+    made = replace(values[0], value=value, count=count, slices=slices)
+    if made.stderr is None or len(values) == 1:
+        return made
     stderr = math.hypot(*(one.stderr or 0.0 for one in values)) / len(values)
     interval = max(value - Z95 * stderr, 0.0), min(value + Z95 * stderr, 1.0)
-    limits = values[0].interval if len(values) == 1 else interval
-    return MetricValue("top1", value, FRACTION, count, stderr, slices, limits, "higher")
+    return replace(made, stderr=stderr, interval=interval)

@@ -121,13 +121,11 @@ def by_attack(study: Study, metric: str) -> list[Table]:
 
 def error_consistency(study: Study, alike: Mapping[tuple[str, str], Mapping[int, MetricValue]]) -> Table | None:
     """The error consistency of each run with people, and of each two runs, by resolution; None where there is none."""
-    found = {(Head(f"{line.label} and people"), line.run): line.points for line in study.lines("error_consistency")}
-    found |= {(Head(f"{one} and {other}"), ""): some for (one, other), some in alike.items()}
+    found = {f"{line.label} and people": line.points for line in study.lines("error_consistency")}
+    found |= {" and ".join(pair): some for pair, some in alike.items()}
     lines = {
-        replace(head, colour=style.colour(run, study.order) if run else ""): {
-            Head(f"{size}\u00a0px"): measured_cell(one) for size, one in some.items()
-        }
-        for (head, run), some in found.items() if some
+        Head(who): {Head(f"{size}\u00a0px"): f"{some[size].value:.3f}" for size in some}
+        for who, some in found.items() if some
     }  # fmt: skip
     caption = "Error consistency (Cohen's kappa of what two name rightly), the mean over sets"
     return table_of(caption, lines, "who").turned() if lines else None

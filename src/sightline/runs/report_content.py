@@ -16,7 +16,7 @@ from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
 from sightline.evaluation.logits import logits_name, read_logits
-from sightline.evaluation.model_vs_human import MODEL_VS_HUMAN, error_consistency
+from sightline.evaluation.suites.model_vs_human import ModelVsHumanSuite, error_consistency
 from sightline.hub.load import read_config_record
 from sightline.io.run_files import BEST, INSIDE, LOG, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
@@ -224,25 +224,24 @@ def compose_report(
         chance=1 / rows[0].classes if rows[0].classes else task_of(first.model).chance,
         papers=papers,
         inside=_inside(shown),
-        alike=_alike(dict(zip((run.path for run in runs), named, strict=True))) if data == MODEL_VS_HUMAN else {},
+        alike=_alike(dict(zip((run.path for run in runs), named, strict=True)))
+        if data == ModelVsHumanSuite.name
+        else {},
     )
 
 
 def _alike(runs: Mapping[Path, Sequence[ResultRow]]) -> dict[tuple[str, str], dict[int, ResultRow]]:
     """The error consistency of each two runs at the sizes of which both keep logits."""
-    files = {
-        rows[0].run: {row.resolution: folder / LOGITS / logits_name(vars(row)) for row in rows if row.resolution}
-        for folder, rows in runs.items()
-    }
-    kept = {run: {side: file for side, file in some.items() if file.is_file()} for run, some in files.items()}
-    return {
-        (one, other): {
-            side: error_consistency(read_logits(file), read_logits(kept[other][side]))[0]
-            for side, file in sorted(kept[one].items())
-            if side in kept[other]
-        }
-        for one, other in itertools.combinations(kept, 2)
-    }
+    found: dict[tuple[str, str], dict[int, ResultRow]] = {}
+    for pair in itertools.combinations(runs.items(), 2):
+        one, other = (
+            {row.resolution: folder / LOGITS / logits_name(vars(row)) for row in rows} for folder, rows in pair
+        )
+        for side in sorted(side for side in one.keys() & other.keys() if side is not None):
+            if one[side].is_file() and other[side].is_file():
+                made = error_consistency(read_logits(one[side]), read_logits(other[side]))[0]
+                found.setdefault((pair[0][1][0].run, pair[1][1][0].run), {})[side] = made
+    return found
 
 
 def _inside(runs: Sequence[tuple[OpenedRun, str]]) -> list[AnalysisRow]:

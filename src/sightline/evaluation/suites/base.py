@@ -88,7 +88,7 @@ class EvalSet:
             seen.update(source.fingerprint(self.split).digest.encode())
             return seen.hexdigest()[:32]
         listing, rows = source.listing, source.rows_of(self.split)
-        if isinstance(source, SuiteImages) and source.slices:
+        if isinstance(source, SuiteImages):
             seen.update(json.dumps([source.slices[row] for row in rows]).encode())
         listing.read_headers(rows)
         for row in rows:
@@ -236,7 +236,7 @@ class SuiteImages(ClassificationFiles):
             data: its name; root: its folder, for messages.
         """
         found = list(images)
-        self._data, self.slices = data, [one.slices for one in found] if any(one.slices for one in found) else []
+        self._data, self.slices = data, [one.slices for one in found]
         listing = ImageIndex.of_files([f"{TEST}/{one.name}" for one in found], [one.path for one in found])
         super().__init__(root, classes, listing, [one.label for one in found])
 
@@ -246,7 +246,7 @@ class SuiteImages(ClassificationFiles):
 
     def example(self, split: str, index: int, image_size: tuple[int, int], **drawn: Any) -> Example:
         made = super().example(split, index, image_size, **drawn)
-        return replace(made, slices={**made.slices, **self.slices[self.rows_of(split)[index]]}) if self.slices else made
+        return replace(made, slices={**made.slices, **self.slices[self._rows[self._folder(split)][index]]})
 
 
 def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[LabelledFile]:
