@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
 from sightline.errors import InputError
@@ -79,6 +80,13 @@ def accuracy(root: Path, name: str, level: str) -> float:
     return float(np.mean([right for (own, _), (right, _) in images_of(root, name).items() if own == level]))
 
 
+def errors_of(shares: list[float]) -> tuple[float, float]:
+    """How far below and above the mean of shares of eight images each lies with 95 % (Wilson, Newcombe)."""
+    limits = [binomtest(round(8 * one), 8).proportion_ci(method="wilson") for one in shares]
+    low = math.hypot(*(one - pair.low for one, pair in zip(shares, limits, strict=True))) / len(shares)
+    return low, math.hypot(*(pair.high - one for one, pair in zip(shares, limits, strict=True))) / len(shares)
+
+
 def consistency(right: list[bool], other: list[bool]) -> float:
     p, q = sum(right) / len(right), sum(other) / len(other)
     observed = sum(one == two for one, two in zip(right, other, strict=True)) / len(right)
@@ -131,19 +139,22 @@ def test_accuracy_by_level_and_its_means(measured, tmp_path):
     root = stimuli(tmp_path / "root")
     rows, out = measured(root)
     assert {(row.data, row.split, row.classes, row.resolution) for row in rows} == {("model-vs-human", "test", 16, 16)}
-    means = {}
+    means, errors = {}, {}
     for name, (_, levels) in LEVELS.items():
         counted = [level for level in levels if level not in LEFT_OUT.get(name, ())]
         means[name] = np.mean([accuracy(root, name, level) for level in counted])
         for level in levels if name != "sketch" else ():
             found = value_of(rows, "top1", set=name, level=SHORT.get(level, level))
             assert found == pytest.approx(accuracy(root, name, level), abs=1e-12)
-    means["edge"] = accuracy(root, "edge", "")
+        errors[name] = errors_of([accuracy(root, name, level) for level in counted])
+    means["edge"], errors["edge"] = accuracy(root, "edge", ""), errors_of([accuracy(root, "edge", "")])
     for name, mean in means.items():
         assert value_of(rows, "top1", set=name) == pytest.approx(mean, abs=1e-12)
     assert rows[0].slices == {}
     assert rows[0].value == pytest.approx(np.mean(list(means.values())), abs=1e-12)
     assert 0.1 < rows[0].value < 0.9
+    low, high = (math.hypot(*(some[end] for some in errors.values())) / len(errors) for end in (0, 1))
+    assert rows[0].limits() == pytest.approx((rows[0].value - low, rows[0].value + high), abs=1e-5)
     # Levels of eight images each, of six sets.
     assert rows[0].count == 8 * (3 + 2 + 1 + 1 + 1)
     # No set without levels has any, and of cue-conflict no answer is right.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.metrics.base import Metric
-from sightline.results.rows import FRACTION, Z95, MetricValue, binomial_stderr
+from sightline.results.rows import FRACTION, MetricValue, binomial_stderr
 
 CUES = "cue-conflict"
 """The set whose images show the shape of one class and the texture of another, so that none is the right answer."""
@@ -92,11 +92,13 @@ def _share(metric: str, right: np.ndarray, **slices: str) -> MetricValue:
 
 
 def _mean(values: Sequence[MetricValue], **slices: str) -> MetricValue:
-    """The mean of what was measured of different images, with the errors of shares taken together."""
+    """The mean of what was measured of different images; of shares their limits are taken together (Newcombe)."""
     value, count = sum(one.value for one in values) / len(values), sum(one.count for one in values)
     made = replace(values[0], value=value, count=count, slices=slices)
     if made.stderr is None or len(values) == 1:
         return made
     stderr = math.hypot(*(one.stderr or 0.0 for one in values)) / len(values)
-    interval = max(value - Z95 * stderr, 0.0), min(value + Z95 * stderr, 1.0)
-    return replace(made, stderr=stderr, interval=interval)
+    below, above = (
+        math.hypot(*((one.limits() or ())[end] - one.value for one in values)) / len(values) for end in (0, 1)
+    )
+    return replace(made, stderr=stderr, interval=(value - below, value + above))
