@@ -32,8 +32,10 @@ def write_task(root: Path, classes: int = 10, train: int = 50, test: int = 12) -
     return root
 
 
-def save_tiny(folder: Path) -> Path:
+def save_tiny(folder: Path, classes: int = 3) -> Path:
     """A small model of 16 px with random weights."""
-    model = sightline.create_model("vit_micro_patch4", num_classes=3, image_size=16, encoding="lookhere_90", **MODEL)
+    model = sightline.create_model(
+        "vit_micro_patch4", num_classes=classes, image_size=16, encoding="lookhere_90", **MODEL
+    )
     sightline.save_model(model, folder)
     return folder

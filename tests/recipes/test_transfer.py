@@ -6,7 +6,15 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.recipes.config import TrainingData, config_with_recipe
-from sightline.recipes.transfer import CIFAR, IMAGENET, TransferSetting, open_transfer_data, setting_of, transfer_fields
+from sightline.recipes.transfer import (
+    CIFAR,
+    IMAGENET,
+    TransferSetting,
+    images_of,
+    open_transfer_data,
+    setting_of,
+    transfer_fields,
+)
 from tests.tiny import pictures
 from tests.vtab import save_tiny, write_task
 
@@ -48,7 +56,7 @@ def test_data_sets_and_tasks(tmp_path):
     found, missing = open_transfer_data([folder, "digits", f"vtab:{tmp_path / 'vtab-1k'}"])
     assert [one.name for one in found] == ["pets", "digits", "svhn", "kitti"]
     assert [one.group for one in found] == ["", "", "Natural", "Structured"]
-    assert len(missing) == 17
+    assert (len(missing), missing[:2]) == (17, ["Caltech101", "CIFAR-100"])
     assert found[0].grid_spec == f"{folder},minival=0.1"
     assert found[1].grid_spec == "digits"
     assert found[2].setting == TransferSetting(2500, (0.01,), 0.2)
@@ -57,7 +65,7 @@ def test_data_sets_and_tasks(tmp_path):
 def test_the_configuration_is_the_papers(tmp_path):
     [data], _ = open_transfer_data([pictures(tmp_path / "pets", count=10)])
     fields = transfer_fields(data, str(tmp_path), steps=500, resolution=384, batch_size=512, final=True)
-    assert (fields["data"], fields["images"], fields["resolution"]) == (data.spec, 500 * 512, 384)
+    assert (fields["data"], fields["images"], fields["resolution"]) == (data.spec, 500 * 20, 384)
     assert fields["optimizer"]["warmup"] == 100
     [task], _ = open_transfer_data([f"vtab:{write_task(tmp_path / 'svhn')}"])
     fields = transfer_fields(task, "model", steps=2500, resolution=384, batch_size=512, final=False)
@@ -78,7 +86,28 @@ def test_what_the_recipe_says_of_a_task(tmp_path):
     assert made.model_options == {"head": "linear", "head_std": 0.0, "crop_mode": "squash", "crop": 1.0}
 
 
+@pytest.mark.parametrize(("steps", "batch", "images"), [(2500, 512, 1000), (60, 32, 1000), (7, 512, 300), (5, 8, None)])
+def test_as_many_steps_as_were_asked_for(steps, batch, images):
+    shown, sizes = images_of(steps, batch, images), []
+    while shown > 0:
+        left = shown if images is None else min(images, shown)
+        shown -= left
+        sizes += [min(batch, left - start) for start in range(0, left, batch)]
+    assert len(sizes) == steps
+
+
 @pytest.mark.parametrize("specs", [[], ["digits", "digits"], ["scenes:nothing"], ["vtab:nowhere"]])
 def test_what_is_no_set_of_data_is_refused(specs):
     with pytest.raises(InputError):
         open_transfer_data(specs)
+
+
+def test_a_task_of_another_name(tmp_path):
+    """Alone it has VTAB-1k's setting and held-out images; among others it is a mistake."""
+    write_task(tmp_path / "svhn")
+    own = write_task(tmp_path / "SVHNN")
+    [data], _ = open_transfer_data([f"vtab:{own}"])
+    assert (data.setting.lrs, data.grid_spec, data.group) == ((0.01,), f"vtab:{own},minival=0.2", "")
+    with pytest.raises(InputError) as fault:
+        open_transfer_data([f"vtab:{tmp_path}"])
+    assert fault.value.value == "SVHNN"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ def same(rows):
 
 
 def test_a_grid_chooses_on_held_out_images_and_the_test_is_seen_once(tmp_path):
-    model = save_tiny(tmp_path / "model")
+    model = save_tiny(tmp_path / "model", classes=10)
     found = sightline.transfer(model, "digits", tmp_path / "out", lrs=[0.5, 0.001], seeds=2, **SMALL)
     [row] = found.rows
     assert (row.model, row.data, row.title, row.group) == (str(model), "digits", "digits", "")
@@ -50,6 +51,10 @@ def test_a_grid_chooses_on_held_out_images_and_the_test_is_seen_once(tmp_path):
     assert measured == [{"test"}, {"test"}, {"minival"}, {"minival"}]
     head = load_model(runs[0]).config
     assert (head.num_classes, head.head) == (10, "linear")
+    # A new head of zeros, though the model has as many classes; and as many steps as were asked for.
+    logs = [[json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()] for run in runs]
+    assert [len(log) for log in logs] == [3] * 4
+    assert all(log[0]["loss"] == pytest.approx(math.log(10), abs=1e-6) for log in logs)
     # Again: nothing is trained anew, and the rows are the same.
     stamps = [(run / "checkpoint").resolve().stat().st_mtime_ns for run in runs]
     again = sightline.transfer(model, "digits", tmp_path / "out", lrs=[0.001, 0.5], seeds=2, **SMALL)
@@ -91,7 +96,9 @@ def test_vtab_has_one_setting_and_means_by_group(tmp_path):
 def test_other_options_and_other_models_are_refused(tmp_path):
     model = save_tiny(tmp_path / "model")
     sightline.transfer(model, "digits", tmp_path / "out", lrs=[0.01], **SMALL)
-    assert refused(model, "digits", tmp_path / "out", lrs=[0.01], steps=4).field
+    assert refused(model, "digits", tmp_path / "out", lrs=[0.01], steps=4).field == "base.images"
+    decided = refused(model, "digits", tmp_path / "new", training={"optimizer": {"lr": 3}})
+    assert decided.field == "training.optimizer.lr"
     other = shutil.copytree(model, tmp_path / "other")
     assert refused(other, "digits", tmp_path / "out", lrs=[0.01]).field == "--out"
     for options in ({"lrs": [0.0]}, {"lrs": ["x"]}, {"seeds": 0}, {"held_out": 1.0}, {"training": {"lrr": 1}}):

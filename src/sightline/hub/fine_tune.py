@@ -31,8 +31,9 @@ def create_model(name: str | None = None, *, init_from: str | Path | Model | Non
     """Build a vision transformer, anew or from the weights of another.
 
     With `init_from` the model is that of the checkpoint, but for the options that are given: another `encoding`
-    starts anew, as does the head for another `num_classes`, other `class_names` or another kind of head (with the
-    pooling, where one of all tokens stands in a classifier's place), and everything else keeps its weights. What is
+    starts anew, as does the head for another `num_classes`, other `class_names`, another kind of head (with the
+    pooling, where one of all tokens stands in a classifier's place) or a `head_std`, and everything else keeps its
+    weights. What is
     new, and what of the checkpoint is not used, is logged as a warning and kept in the model's `reinitialized`. Another
     `patch_size`, or an embedder with another kernel, resizes the kernel of the patches by its pseudo-inverse.
 
@@ -70,7 +71,8 @@ def init_model_from(trained: Model, where: str = "init_from", **options: Any) ->
     # As many classes, but others: the weights of those mean nothing to these.
     renamed = None not in (before.class_names, config.class_names) and config.class_names != before.class_names
     heads = [(one.num_classes, one.head, one.pooled_dim) for one in (config, before)]
-    new_head = heads[0] != heads[1] or renamed
+    # How a head begins is asked of a new one alone.
+    new_head = heads[0] != heads[1] or renamed or options.get("head_std") is not None
     changed = {"encoding.": config.encoding != before.encoding, "head.": new_head}
     if config.has_classifier != before.has_classifier:
         # What pools is a classifier's.

@@ -129,8 +129,7 @@ def vit_finetune(data: str = "imagefolder:.") -> TrainConfig:
     2 are of 512 px and averaged weights: `--resolution 512 --optimizer.ema 0.9999`. The paper states no time. Table
     4 sweeps `optimizer.lr` over .003, .01, .03 and .06.
 
-    Chosen: .03 of these, 500 steps in which the rate rises, Inception's crop. The head is new for other classes, or
-    where it was a `mlp`.
+    Chosen: .03 of these, 500 steps in which the rate rises, Inception's crop.
     """
     return TrainConfig(
         data=data,

@@ -12,7 +12,7 @@ from typing import Any
 from sightline.data.open import open_source, parse_spec
 from sightline.data.source import Source
 from sightline.data.sources.vtab import TASKS, tasks_below
-from sightline.errors import InputError
+from sightline.errors import InputError, unknown_name_error
 
 RESOLUTION, BATCH_SIZE = 384, 512
 RATES = (0.001, 0.003, 0.01, 0.03)
@@ -48,6 +48,7 @@ class TransferData:
         setting: what the paper does with it.
         has_minival: it has a split of its own to choose on.
         drawn: its images are made at any size, and shown in training in a way of their own.
+        images: of train; None of a split that never ends.
     """
 
     spec: str
@@ -57,6 +58,7 @@ class TransferData:
     setting: TransferSetting
     has_minival: bool
     drawn: bool
+    images: int | None
 
     @property
     def grid_spec(self) -> str:
@@ -75,9 +77,17 @@ def setting_of(source: Source) -> TransferSetting:
     return TransferSetting(_SHORT if images is not None and images < _FEW else _LONG)
 
 
+def images_of(steps: int, batch_size: int, images: int | None) -> int:
+    """How many images are shown in so many steps: no step reaches into the next pass over `images` of train."""
+    if images is None:
+        return steps * batch_size
+    passes, rest = divmod(steps, -(-images // batch_size))
+    return passes * images + min(rest * batch_size, images)
+
+
 def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[str]]:
-    """The data sets that are named, each task of a folder of VTAB-1k by itself; and of tasks whose lists are not there
-    a line each.
+    """The data sets that are named, each task of a folder of VTAB-1k by itself; and the titles of tasks whose lists are
+    not there.
 
     Raises:
         InputError: one cannot be opened, has no split train or test, or no classes; two have the same name.
@@ -86,9 +96,10 @@ def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[s
     for spec in specs:
         kind, argument, share = parse_spec(spec)
         tasks = tasks_below(Path(argument)) if kind == "vtab" else {}
-        missing += [
-            f"{TASKS[name].title}: {Path(argument) / name} has no lists" for name, at in tasks.items() if not at
-        ]
+        missing += [TASKS[name].title for name, at in tasks.items() if at is None]
+        others = {one.parent.name for one in Path(argument).glob("*/test.txt")} - TASKS.keys() if tasks else ()
+        for other in sorted(others):
+            raise unknown_name_error(f"{argument}: task of VTAB-1k", other, TASKS)
         places = [f"vtab:{at}" for at in tasks.values() if at] if share is None else []
         found += [_transfer_data(one) for one in places or [spec]]
     for one in found:
@@ -109,10 +120,11 @@ def _transfer_data(spec: str) -> TransferData:
     place = Path(argument.partition(",")[0])
     known = TASKS.get(place.name) if kind == "vtab" else None
     name = re.sub(r"[^\w.+-]+", "_", place.name if place.exists() and argument else spec).strip("_")
-    setting = VTAB_SETTING if known else setting_of(source)
+    setting = VTAB_SETTING if kind == "vtab" else setting_of(source)
     drawn, apart = source.is_synthetic or source.transform is None, "minival" in source.splits
     group = known.group if known else ""
-    return TransferData(spec, name, known.title if known else name, group, setting, apart, drawn)
+    title, images = known.title if known else name, source.length("train")
+    return TransferData(spec, name, title, group, setting, apart, drawn, images)
 
 
 def transfer_fields(
@@ -126,19 +138,23 @@ def transfer_fields(
     Args:
         final: on all of `train`, else without what is held out.
     """
+    images = data.images
+    if not final and not data.has_minival:
+        images = open_source(data.grid_spec).length("train")
     fields: dict[str, Any] = {
         "recipe": "vit_finetune",
         "data": data.spec if final else data.grid_spec,
         "init_from": model,
         "resolution": resolution,
-        "images": steps * batch_size,
+        "images": images_of(steps, batch_size, images),
         "batch_size": batch_size,
         "optimizer": {"warmup": min(_WARMUP, max(steps // 5, 1))},
         "validation": None,
     }
-    if data.drawn or data.group:
+    is_vtab = data.spec.startswith("vtab:")
+    if data.drawn or is_vtab:
         fields["parts"] = None
-    if data.group:
+    if is_vtab:
         # BiT shows the whole image in the test, whatever its aspect.
         fields["model_options"] = {"crop_mode": "squash", "crop": 1.0}
     return fields

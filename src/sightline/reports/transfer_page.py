@@ -10,7 +10,7 @@ from sightline.reports import page, style, words
 from sightline.reports.lines import WHOLE as PERCENT
 from sightline.reports.lines import Line, Panel, drawn
 from sightline.reports.tables import Cell, Head, Table, print_cells, table_of
-from sightline.results.transfer import VTAB, TransferRow
+from sightline.results.transfer import TASKS_OF, VTAB, TransferRow
 
 PAPERS = ("vit",)
 """Those whose numbers stand beside."""
@@ -25,15 +25,18 @@ def render(rows: Sequence[TransferRow], command: str, *, papers: Sequence[str] =
         command: the line that makes it again.
         papers: whose numbers stand beside, of `PAPERS`.
     """
-    printed = [one for name in papers for one in paper(name).numbers]
+    some, printed = rows[0], [one for name in papers for one in paper(name).numbers]
     return page.render(
         "transfer.html",
         title=f"Transfer to {words.listed(_titles(rows))}",
         command=command,
         words=words,
         models=_models(rows),
-        some=rows[0],
+        some=some,
         said=[paper(name) for name in papers],
+        different=(some.batch_size, some.resolution) != (512, 384)
+        or any(row.group and row.steps != 2500 for row in rows),
+        steps=words.span([f"{steps:,}" for steps in sorted({row.steps for row in rows if not row.tasks})]),
         by_group=drawn(_by_group(rows, printed), "groups", "Top-1 accuracy on VTAB-1k by group of tasks", height=3.6),
         tables=tables(rows, printed),
         rates=_rates(rows),
@@ -44,23 +47,28 @@ def print_transfer(rows: Sequence[TransferRow]) -> None:
     """Print what was reached on each data set, and the means of VTAB-1k."""
     for table in tables(rows).values():
         print_cells(table)
+    if any(row.interval for row in rows):
+        print("Below each number: where it lies with 95 % over seeds.")
 
 
 def tables(rows: Sequence[TransferRow], printed: Sequence[Printed] = ()) -> dict[str, Table]:
     """`sets`, `tasks` and `groups`, as far as they are there: a line each, a column for each model."""
-    seeds = max(len(row.seeds) for row in rows)
-    over = f", mean of {seeds} trainings" if seeds > 1 else ""
     parts = {
         "sets": [row for row in rows if not row.group and not row.tasks],
         "groups": [row for row in rows if row.tasks],
         "tasks": [row for row in rows if row.group and not row.tasks],
     }
     captions = {
-        "sets": f"{words.capital(words.title(rows[0].metric))} in %{over}",
-        "groups": f"VTAB-1k, mean over tasks in %{over}",
-        "tasks": f"VTAB-1k by task in %{over}",
+        "sets": f"{words.capital(words.title(rows[0].metric))} in %",
+        "groups": "VTAB-1k, mean over tasks in %",
+        "tasks": "VTAB-1k by task in %",
     }
-    return {name: _table(captions[name], some, printed, name) for name, some in parts.items() if some}
+    return {name: _table(captions[name] + _over(some), some, printed, name) for name, some in parts.items() if some}
+
+
+def _over(rows: Sequence[TransferRow]) -> str:
+    seeds = {len(row.seeds) for row in rows}
+    return "" if seeds == {1} else f", mean of {words.span(sorted(seeds))} trainings"
 
 
 def _models(rows: Iterable[TransferRow]) -> list[str]:
@@ -81,12 +89,13 @@ def _names(models: Sequence[str]) -> dict[str, str]:
 def _cell(row: TransferRow) -> Cell:
     """A value with its interval; below it the rate that was chosen, or of how many tasks it is."""
     limits = [words.number(limit, "fraction") for limit in row.interval or ()]
-    below = _count(row.tasks) if row.tasks else f"rate {row.lr:g}" if row.held_out else ""
+    below = _count(row) if row.tasks else f"rate {row.lr:g}" if row.held_out else ""
     return Cell(words.number(row.value, "fraction"), limits, below=below)
 
 
-def _count(tasks: Sequence[str]) -> str:
-    return f"{len(tasks)} task{'s' * (len(tasks) > 1)}"
+def _count(row: TransferRow) -> str:
+    every = TASKS_OF[row.title]
+    return f"{len(row.tasks)} of {every} tasks" if len(row.tasks) < every else f"{every} tasks"
 
 
 def _table(caption: str, rows: Sequence[TransferRow], printed: Sequence[Printed], part: str) -> Table:

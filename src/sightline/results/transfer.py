@@ -13,6 +13,8 @@ from sightline.results.statistics import student_interval
 
 VTAB = "vtab-1k"
 WHOLE = "all tasks"
+TASKS_OF = {"Natural": 7, "Specialized": 4, "Structured": 8, WHOLE: 19}
+"""How many tasks are in each group."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,11 +13,10 @@ from typing import Any, cast
 
 from sightline.data.sources.vtab import TASKS
 from sightline.errors import InputError, SweepError
-from sightline.hub.load import load_model
 from sightline.io.config import Fraction, check_value, merge, whole
-from sightline.io.run_files import RESULTS, TRANSFER
+from sightline.io.run_files import RESULTS, SWEEP, TRANSFER
 from sightline.recipes.transfer import TransferData, open_transfer_data, transfer_fields
-from sightline.results.rows import read_rows, to_frame, update_file
+from sightline.results.rows import dump_rows, read_rows, to_frame, update_file
 from sightline.results.statistics import student_interval
 from sightline.results.transfer import TransferRow, with_means
 from sightline.runs import outputs
@@ -25,20 +24,26 @@ from sightline.runs.console import warn as warn_user
 from sightline.runs.options import changed
 from sightline.runs.sizes import parse_numbers
 from sightline.runs.training_options import TransferOptions
-from sightline.sweeps.run import Sweep, SweepResult, sweep
+from sightline.sweeps.run import Sweep, SweepResult, read_sweep, sweep
 from sightline.sweeps.scores import best_of
-from sightline.sweeps.space import SweepConfig, SweepEvaluation
+from sightline.sweeps.space import SweepConfig, SweepEvaluation, flat, record_of
 
 GRID, FINAL = "grid", "final"
 """The folders of the two sweeps on a data set."""
 _LR = "optimizer.lr"
+# Decided by other options -> which.
+_DECIDED = {
+    "recipe": "", "data": "DATA", "init_from": "MODEL", "model": "MODEL", "task": "", "resolution": "--resolution",
+    "images": "--steps", "epochs": "--steps", "tokens": "--steps", "flops": "--steps", "batch_size": "--batch-size",
+    "packing": "", "seed": "--seed", _LR: "--lrs",
+}  # fmt: skip
 Watch = Callable[[str, int], AbstractContextManager[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
 class TransferResult:
-    """What a model reached: `rows` of all data sets in the file `path`, those of earlier calls too; `missing` tasks of
-    VTAB-1k, in words."""
+    """What a model reached: `rows` of all data sets in the file `path`, those of earlier calls too; titles of the tasks
+    of VTAB-1k that are `missing`."""
 
     path: Path
     rows: list[TransferRow]
@@ -70,7 +75,7 @@ def transfer(
         data: data sets with classes and splits train and test; `vtab:DIR` is each task of VTAB-1k below DIR.
         out: a folder for the runs and `transfer.jsonl`; of one model.
         options: changed by keywords: `resolution=224, lrs=[0.01, 0.03]`, ...
-        begin: called with the data sets, and the tasks that are missing.
+        begin: called with the data sets, and the titles of tasks that are missing.
         watch: called with the name of a sweep and its number of cells, gives the callbacks of `sweep`.
 
     Raises:
@@ -83,21 +88,21 @@ def transfer(
     sets, missing = open_transfer_data([data] if isinstance(data, str) else data)
     outputs.guard_folder(out, outputs.Inputs(models=[model], data=[one.spec for one in sets]), "--out", deletes=False)
     rows = _rows_in(out / TRANSFER, model)
-    load_model(model)
     begin(sets, missing)
 
     def run(one: TransferData, part: str, config: dict[str, Any]) -> SweepResult:
         where = out / one.name / part
         made = Sweep(where, SweepConfig(out=str(where), **config), where)
-        with watch(f"{one.title}, {part}", made.config.count) as callbacks:
+        _refuse_other(made)
+        with watch(f"{one.title} ({sets.index(one) + 1} of {len(sets)}), {part}", made.config.count) as callbacks:
             found = sweep(made, device=device, **{"warn": warn_user, **callbacks})
         for number, fault in sorted(found.state.failed.items()):
             raise SweepError(f"{made.folder(found.state.cells[number])}: failed twice: {fault}")
         return found
 
+    if (held := asked.held_out) is not None:
+        sets = [dataclasses.replace(one, setting=dataclasses.replace(one.setting, held_out=held)) for one in sets]
     for one in sets:
-        if asked.held_out is not None:
-            one = dataclasses.replace(one, setting=dataclasses.replace(one.setting, held_out=asked.held_out))
         rates, steps = lrs or one.setting.lrs, asked.steps or one.setting.steps
         fields = {"steps": steps, "resolution": asked.resolution, "batch_size": asked.batch_size}
 
@@ -130,11 +135,24 @@ def _check(asked: TransferOptions) -> tuple[float, ...]:
     for option in ("steps", "held_out"):
         if (value := getattr(asked, option)) is not None:
             check_value(f"--{option.replace('_', '-')}", value, whole(1) if option == "steps" else Fraction)
+    for name in flat(asked.training or {}):
+        if (option := _DECIDED.get(name)) is not None:
+            expected = f"is decided by {option}" if option else "is the protocol's"
+            raise InputError(f"--training.{name}: {expected}", field=f"training.{name}")
     rates = parse_numbers("--lrs", asked.lrs, float, "learning rates, as 0.001,0.003")
     for rate in rates:
         if not 0 < rate < float("inf"):
             raise InputError(f"--lrs {rate:g}: expected more than 0", field="--lrs", value=rate)
     return tuple(sorted(set(rates)))
+
+
+def _refuse_other(asked: Sweep) -> None:
+    """Refuse a sweep that was begun with other options."""
+    if (asked.out / SWEEP).is_file():
+        before, now = (record_of(one.config) for one in (read_sweep(asked.out), asked))
+        for name in (name for name in now if before.get(name) != now[name]):
+            was = f"was begun with {name.removeprefix('base.')} {before.get(name)}, not {now[name]}"
+            raise InputError(f"{asked.out}: {was} (expected the same options, or another --out)", field=name)
 
 
 def _rows_in(path: Path, model: str) -> list[TransferRow]:
@@ -157,7 +175,7 @@ def _row(data: TransferData, model: str, done: SweepResult, **fields: Any) -> Tr
         model=model, data=data.spec, title=data.title, group=data.group, metric=first.metric, value=value,
         interval=interval, values=tuple(row.value for row in found), seeds=tuple(seeds), count=first.count,
         encoding=first.encoding, commit=first.commit, hardware=first.hardware,
-        train_images=fields["steps"] * fields["batch_size"], **fields,
+        train_images=done.sweep.config.base["images"], **fields,
     )  # fmt: skip
 
 
@@ -166,8 +184,6 @@ def _write(path: Path, made: TransferRow) -> list[TransferRow]:
     rows: list[TransferRow] = []
 
     def merged(before: list[TransferRow]) -> str:
-        from sightline.results.rows import dump_rows
-
         others = [row for row in before if row.data != made.data]
         rows[:] = with_means([*others, made], {task.title: task.group for task in TASKS.values()})
         return dump_rows(rows)

@@ -56,8 +56,8 @@ def transfer(
     asked = asked or TransferOptions()
 
     def begin(sets: list[TransferData], missing: list[str]) -> None:
-        for line in missing:
-            console.warn(f"{line}; left out")
+        if missing:
+            console.warn(f"left out of VTAB-1k, as their lists are not there: {', '.join(missing)}")
 
     @contextlib.contextmanager
     def watch(name: str, count: int) -> Iterator[dict[str, Any]]:

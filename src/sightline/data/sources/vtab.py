@@ -66,6 +66,8 @@ class Vtab(ClassificationFiles):
     def __init__(self, root: str | Path) -> None:
         """Read the lists of DIR/TASK; raises InputError where one is missing, or names what is no image and label."""
         root = Path(root)
+        if not root.is_dir():
+            raise InputError(f"vtab:{root}: no such folder{did_you_mean(root.name, TASKS)}")
         labels: dict[tuple[str, str], int] = {}
         for split, names in _LISTS.items():
             files = [file for file in (root / f"{name}.txt" for name in names) if file.is_file()]
@@ -126,5 +128,4 @@ def _hint(root: Path, split: str) -> str:
     """What may be meant by a folder without lists."""
     if not (root / "test.txt").is_file() and (tasks := [name for name, place in tasks_below(root).items() if place]):
         return f" (expected the folder of a task, as {root / tasks[0]})"
-    near = "" if root.exists() else did_you_mean(root.name, TASKS)
-    return f" (the list of {split}: a path and a label in each line){near}"
+    return f" (the list of {split}: a path and a label in each line)"
