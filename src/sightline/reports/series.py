@@ -12,6 +12,7 @@ from types import MappingProxyType
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
 from sightline.reports.words import printable
+from sightline.results.attributes import ATTRIBUTE
 from sightline.results.rows import FITTED, INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
@@ -93,6 +94,8 @@ class Study:
             InputError: there are no rows, they are of several data sets or a metric in several units, or of no images.
         """
         sizes, lengths = dict(seen or {}), {(row.run, row.frames) for row in rows}
+        # Attributes have a part of the page to themselves.
+        rows = [row for row in rows if ATTRIBUTE not in row.slices]
         named = [_looked(row, several=sum(run == row.run for run, _ in lengths) > 1) for row in rows]
         sizes |= {one.run: sizes[row.run] for row, one in zip(rows, named, strict=True) if row.run in sizes}
         kinds = sorted({f"{row.data} / {row.task}" for row in named})
