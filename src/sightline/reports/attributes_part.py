@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sightline.errors import InputError
 from sightline.reports import style, words
+from sightline.reports.series import Study
 from sightline.reports.tables import Cell, Head, Table, measured_cell, table_of
 from sightline.results.attributes import ATTRIBUTE, BY, GAP, TOP1, VALUE, WORST, pair_attributes
 from sightline.results.rows import ResultRow
@@ -24,17 +25,13 @@ class AttributesPart:
     said: Sequence[str]
 
 
-def attributes_parts(rows: Sequence[ResultRow], split: str, order: Sequence[str]) -> list[AttributesPart]:
-    """A part a size, that of the training first; runs of one size each stand in one part.
-
-    Args:
-        split: of the rows that are shown; order: names of runs.
-    """
-    own = [row for row in rows if ATTRIBUTE in row.slices and row.split == split]
+def attributes_parts(study: Study) -> list[AttributesPart]:
+    """A part a size, that of the training first; runs of one size each stand in one part."""
+    own = [row for row in study.attributes if row.split == study.main.split]
     own.sort(key=lambda row: row.resolution != row.train_resolution)
     sizes, heads = dict[str, dict[Head, list[ResultRow]]](), dict[str, Head]()
     for row in own:
-        head = heads.setdefault(row.run, Head(words.printable(row.run), colour=style.colour(row.run, order)))
+        head = heads.setdefault(row.run, Head(words.printable(row.run), colour=style.colour(row.run, study.order)))
         shown = row.size_label + (f", tuned {row.tuned_label}" if row.tuned else "")
         sizes.setdefault(shown, {}).setdefault(head, []).append(row)
     if sizes and all(sum(head in runs for runs in sizes.values()) == 1 for head in heads.values()):
@@ -63,13 +60,13 @@ def _part(shown: str, runs: Mapping[Head, Sequence[ResultRow]]) -> AttributesPar
         except InputError as error:
             said.append(str(error))
             continue
-        heads = [*(replace(run, detail="alone right") for run in (one, other)), Head("p", detail="McNemar")]
+        first, second = (replace(run, detail="alone right") for run in (one, other))
         lines = {
-            Head(pair.attribute): dict(zip(
-                [*heads, Head("p", detail="Holm")],
-                [*map(str, pair.alone), f"{pair.p:.2g}", Cell(f"{pair.adjusted:.2g}", best=pair.adjusted < 0.05)],
-                strict=True,
-            )) for pair in pairs
+            Head(pair.attribute): {
+                first: f"{pair.alone[0]:,}", second: f"{pair.alone[1]:,}", Head("p", detail="McNemar"): f"{pair.p:.2g}",
+                Head("p", detail="Holm"): Cell(f"{pair.adjusted:.2g}", best=pair.adjusted < 0.05),
+            }
+            for pair in pairs
         }  # fmt: skip
         for over in {f"{pair.signed_rank:.2g}" for pair in pairs}:
             said_of = f"Wilcoxon's signed-rank test over {len(lines)} attributes: p = {over}"

@@ -75,7 +75,7 @@ def render(report: Report) -> str:
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for some in parts.values() for table in some],
-        attributes=attributes_parts(report.rows, main.split, order),
+        attributes=attributes_parts(study),
         attacked=[table for metric in attacked for table in tables.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],
         inside=analysis_page.by_layer_sections(report.inside, order),

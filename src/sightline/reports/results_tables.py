@@ -67,7 +67,7 @@ def print_accuracy(
     for metric in metrics:
         known = [by for by in study.parts(metric) if {by, by.split(", ")[0]} & _BY.keys()]
         found += of_metric(study, metric, without=known)
-    found += [table for one in attributes_parts(rows, study.main.split, study.order)[:1] for table in one.tables]
+    found += [table for one in attributes_parts(study)[:1] for table in one.tables]
     shown = [table for table in found if table is not None]
     for table in shown:
         print_cells(table, console)
