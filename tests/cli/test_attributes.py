@@ -103,7 +103,7 @@ def test_on_other_images_two_runs_are_not_paired_and_the_page_says_so(cli, run_c
         len([caption for caption in page.tables if "16 px" in caption and caption.startswith("Accuracy by attr")]) == 2
     )
     assert not [caption for caption in page.tables if " and other, " in caption]
-    assert "other images" in page.text
+    assert f"other on {faces}/test at 16 px" in page.text
 
 
 def test_measured_again_the_same_rows_take_the_place_of_the_first(cli, run_copy, faces):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sightline.data.open import open_source
 from sightline.errors import InputError
 from sightline.evaluation import features
-from sightline.evaluation.measures.linear_probe import STRENGTHS
+from sightline.evaluation.measures.linear_probe import STRENGTHS, _groups
 from sightline.metrics.base import metrics_of
 from sightline.models import create_model
 from sightline.results.attributes import compare_attributes, pair_attributes
@@ -113,6 +114,19 @@ def test_rows_are_those_of_independent_code(faces, model):
     assert whole.stderr == pytest.approx(np.std(drawn), rel=0.15)
     assert {row.task for row in rows} == {"attributes"}
     assert "right" not in to_frame(rows)
+
+
+def test_the_gap_of_two_groups_that_lie_far_apart(faces):
+    source, labels = open_source(faces), np.repeat([0, 1], [30, 20])
+    images = features.Features(np.zeros((50, 1), np.float32), labels, {"gender": labels, "age": labels, "race": labels})
+    right = np.concatenate([np.arange(30) < 27, np.arange(20) < 4])
+    gap = next(row for row in _groups("age", right, images, source) if row.metric == "linear_probe_gap")
+    (_, above), (below, _) = wilson_interval(0.2, 20), wilson_interval(0.9, 30)
+    (low, _), (_, high) = wilson_interval(0.2, 20), wilson_interval(0.9, 30)
+    assert gap.value == pytest.approx(0.7)
+    assert gap.interval == pytest.approx(
+        (0.7 - math.hypot(0.9 - below, above - 0.2), 0.7 + math.hypot(high - 0.9, 0.2 - low))
+    )
 
 
 def test_with_a_class_its_accuracy_is_a_row_of_its_own(faces, model):
@@ -278,5 +292,7 @@ def test_other_images_are_no_pair(change):
 
 
 def test_equal_accuracies_differ_in_nothing():
-    assert signed_rank([0.5, 0.75], [0.5, 0.75]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert signed_rank([0.5, 0.75], [0.5, 0.75]) == 1
     assert signed_rank([0.1, 0.2, 0.3, 0.4, 0.5], [0.2, 0.4, 0.6, 0.8, 0.9]) == pytest.approx(2 / 2**5)
