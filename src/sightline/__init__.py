@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sightline.models import list_models as list_models
     from sightline.runs.compare import compare as compare
     from sightline.runs.run import Run as Run
+    from sightline.runs.transfer import transfer as transfer
     from sightline.tokens.grid import Grid as Grid
     from sightline.tokens.layout import TokenLayout as TokenLayout
     from sightline.training import train as train
@@ -52,6 +53,7 @@ _HOMES = {
     "push_to_hub": "sightline.hub.push",
     "save_model": "sightline.hub.load",
     "train": "sightline.training",
+    "transfer": "sightline.runs.transfer",
 }
 
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -30,7 +30,7 @@ def test_what_is_reflected_is_so_in_masks_too(image_size):
     for index, (height, width) in enumerate([(60, 90), (90, 60), (7, 200), (300, 5), (1, 9), (32, 32), (20, 45)]):
         mask = mask_of(height, width, index)
         for flip in (0.0, 1.0):
-            transform = RandomResizedCrop(simple=True, flip=flip)
+            transform = RandomResizedCrop(train_crop_mode="simple", flip=flip)
             crop = transform.train_crop((height, width), image_size, seed=5, epoch=0, index=index)
             moved = Pixels(mask).transform(crop).pixels
             assert moved.shape == image_size

@@ -27,11 +27,12 @@ def native_view(image, patch_size: int, max_tokens: int | None = None) -> np.nda
     return apply_crop(image, whole_crop(image.shape[:2], (grid.rows * patch_size, grid.cols * patch_size)))
 
 
-@pytest.mark.parametrize("simple", [False, True])
-def test_an_image_of_pillow_is_cut_as_its_pixels_are(simple) -> None:
+@pytest.mark.parametrize("mode", [None, "simple", "bit", "whole"])
+def test_an_image_of_pillow_is_cut_as_its_pixels_are(mode) -> None:
     mirrored = set()
     for index in range(8):
-        crop = RandomResizedCrop(simple=simple).train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
+        transform = RandomResizedCrop(train_crop_mode=mode)
+        crop = transform.train_crop(IMAGE.shape[:2], (40, 24), seed=3, epoch=0, index=index)
         view = apply_crop(IMAGE, crop)
         assert np.array_equal(apply_crop(Image.fromarray(IMAGE), crop), view)
         if crop.mirrored:
@@ -72,24 +73,30 @@ def test_a_whole_crop_keeps_what_fits_and_resizes_the_rest() -> None:
 
 @pytest.mark.parametrize("shape", [(61, 97), (97, 61), (40, 40), (33, 300), (5, 60)])
 @pytest.mark.parametrize("side", [24, 40, 100, 3])
-def test_a_simple_crop_is_that_of_torchvision(shape, side, monkeypatch) -> None:
-    """Resize, reflect, crop anywhere, mirror: as the public code of DeiT III composes them."""
+@pytest.mark.parametrize("mode", ["simple", "bit"])
+def test_a_crop_of_training_is_that_of_torchvision(shape, side, mode, monkeypatch) -> None:
+    """Resize, reflect, crop anywhere, mirror: as the public code of DeiT III composes them; BiT's resizes to 448 px of
+    384 and cuts."""
     import_timm()
     transforms = importlib.import_module("torchvision.transforms")
     image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
     for index in range(8):
         draws = generator("simple_crop/1", 6, index, epoch=2)
+        large, border = (side, {"padding": 4, "padding_mode": "reflect"})
+        if mode == "bit":
+            large, border = (round(side * 448 / 384),) * 2, {}
         theirs = transforms.Compose(
             [
-                transforms.Resize(side, interpolation=transforms.InterpolationMode.BICUBIC),
-                transforms.RandomCrop(side, padding=4, padding_mode="reflect"),
+                transforms.Resize(large, interpolation=transforms.InterpolationMode.BICUBIC),
+                transforms.RandomCrop(side, **border),
                 transforms.RandomHorizontalFlip(),
             ]
         )
         whole = lambda low, high, size, draws=draws: torch.tensor([int(draws.integers(low, high))])  # noqa: E731
         monkeypatch.setattr(torch, "randint", whole)
         monkeypatch.setattr(torch, "rand", lambda _, draws=draws: torch.tensor([draws.random()]))
-        crop = RandomResizedCrop(simple=True).train_crop(shape, (side, side), seed=6, epoch=2, index=index)
+        transform = RandomResizedCrop(train_crop_mode=mode)
+        crop = transform.train_crop(shape, (side, side), seed=6, epoch=2, index=index)
         assert np.array_equal(apply_crop(image, crop), np.asarray(theirs(Image.fromarray(image))))
 
 
@@ -98,7 +105,9 @@ def test_a_long_strip_is_never_scaled_as_a_whole() -> None:
     strip = np.random.default_rng(1).integers(100, 156, (2, 5000, 3), dtype=np.uint8)
     whole = np.asarray(Image.fromarray(strip).resize((160_000, 64), Image.Resampling.BICUBIC))
     for index in range(6):
-        crop = RandomResizedCrop(simple=True, flip=0.0).train_crop((2, 5000), (64, 64), seed=3, epoch=0, index=index)
+        crop = RandomResizedCrop(train_crop_mode="simple", flip=0.0).train_crop(
+            (2, 5000), (64, 64), seed=3, epoch=0, index=index
+        )
         _, (height, width), _ = crop.scaled((2, 5000))
         assert (height, width) == (64, 64)
         top, left = round(crop.box[0] * 32), round(crop.box[1] * 32)

@@ -172,7 +172,8 @@ def test_a_second_interrupt_with_workers_is_one_line(tmp_path):
 def test_a_demonstration_with_its_jobs(number, code, whole_group, tmp_path):
     out = tmp_path / "d"
     process = start("demo", "--out", out)
-    wait_for(lambda: all((out / name / "checkpoint").exists() for name in ("lookhere_90", "rope_axial")), 600)
+    # Both take steps.
+    wait_for(lambda: all((out / name / "progress.json").exists() for name in ("lookhere_90", "rope_axial")), 600)
     (os.killpg if whole_group else os.kill)(process.pid, number)
     returned, _, err = end(process)
     assert returned == code

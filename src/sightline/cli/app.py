@@ -50,6 +50,7 @@ COMMANDS = {
     "sweep": "Train every cell of a grid once, or search (TPE), and print best and average for each encoding.",
     "table": "Print the best and the average of some runs for each encoding, with the settings of the best.",
     "train": "Train a model at one resolution, or packed at many, and test it at its own.",
+    "transfer": "Fine-tune a model to data sets by ViT's protocol: a grid of learning rates, then a test on each.",
     "verify": "Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.",
 }
 _debug = False

@@ -18,11 +18,14 @@ from sightline.io.config import Share, check_value
 INTERPOLATIONS = {one.name.lower(): one for one in Image.Resampling}
 CropMode = Literal["center", "squash", "border"]
 """timm's names of what of an image is shown in evaluation."""
-Parts = float | Literal["simple"]
-"""The smallest part of an image's area that is shown in training, or the simple random crop of DeiT III."""
+TrainCrop = Literal["simple", "bit", "whole"]
+Parts = float | TrainCrop
+"""The smallest part of an image's area that is shown in training, or another way to cut it (`RandomResizedCrop`)."""
 _CROP_ATTEMPTS = 10
 # Pixels by which a simple random crop enlarges an image on each side.
 _SIMPLE_BORDER = 4
+# 448 px of 384.
+_BIT_ENLARGED = 7 / 6
 
 
 def check_image_size(image_size: tuple[int, int]) -> None:
@@ -148,11 +151,13 @@ class RandomResizedCrop:
         aspect: smallest and largest width / height of the part, relative to those of its view; log-uniform.
         interpolation: a filter of Pillow, antialiased.
         crop, crop_mode, fill: in evaluation (`eval_crop`); a crop of None resizes the whole image.
-        simple: in training the simple random crop of DeiT III in place of `scale` and `aspect`: an image is scaled
-            until it just covers `image_size`, enlarged by its own reflection of 4 pixels on each side, then cut
-            anywhere. Of a square size it is, value by value, torchvision's `Resize(size)`, `RandomCrop(size,
-            padding=4, padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images (of an image more than 16
-            times as long as wide to a level or two).
+        train_crop_mode: what is cut in training in place of `scale` and `aspect`. `simple`, the simple random crop of
+            DeiT III: an image is scaled until it just covers `image_size`, enlarged by its own reflection of 4 pixels
+            on each side, then cut anywhere. Of a square size it is, value by value, torchvision's `Resize(size)`,
+            `RandomCrop(size, padding=4, padding_mode="reflect")` and `RandomHorizontalFlip` of Pillow images (of an
+            image more than 16 times as long as wide to a level or two). `bit` (Kolesnikov et al. 2020, BiT, appendix
+            F): the whole image is resized to 7 / 6 of `image_size`, whatever its aspect, then cut anywhere. `whole`:
+            it is resized to `image_size`, and not cut.
     """
 
     scale: tuple[float, float] = (0.35, 1.0)
@@ -162,7 +167,7 @@ class RandomResizedCrop:
     crop: float | None = 1.0
     crop_mode: CropMode = "center"
     fill: tuple[int, ...] = (0, 0, 0)
-    simple: bool = False
+    train_crop_mode: TrainCrop | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
@@ -174,8 +179,9 @@ class RandomResizedCrop:
     def changed(self, parts: Parts | None = None, **fields: Any) -> Self:
         """The same with the fields that are not None changed; `parts` as `Source.with_view`."""
         changes = {name: value for name, value in fields.items() if value is not None}
-        if parts == "simple":
-            changes |= {"simple": True, "scale": (1.0, 1.0), "aspect": (1.0, 1.0)}
+        if isinstance(parts, str):
+            require_known("parts", parts, get_args(TrainCrop))
+            changes |= {"train_crop_mode": parts, "scale": (1.0, 1.0), "aspect": (1.0, 1.0)}
         # The largest part of a source's own is kept with its smallest.
         elif parts not in (None, self.scale[0]):
             changes["scale"] = (parts, 1.0)
@@ -184,12 +190,12 @@ class RandomResizedCrop:
     @property
     def parts(self) -> Parts:
         """What is shown of an image in training, as `Source.with_view` takes it."""
-        return "simple" if self.simple else self.scale[0]
+        return self.train_crop_mode or self.scale[0]
 
     @property
     def shows_parts(self) -> bool:
         """Whether a training image may be cut."""
-        return self.simple or self.scale[0] < 1
+        return self.train_crop_mode in ("simple", "bit") or self.scale[0] < 1
 
     @property
     def most_enlarged(self) -> int:
@@ -203,11 +209,15 @@ class RandomResizedCrop:
         errors as `eval_crop` and `Source.example`."""
         check_image_size(image_size)
         (height, width), (rows, cols) = size, image_size
-        if self.simple:
-            rng = generator("simple_crop/1", seed, index, epoch=epoch)
-            scaled = max(cols * height // width, rows), max(rows * width // height, cols)
+        if self.train_crop_mode is not None:
+            rng, border = generator("simple_crop/1", seed, index, epoch=epoch), 0
+            if self.train_crop_mode == "simple":
+                border, scaled = _SIMPLE_BORDER, (max(cols * height // width, rows), max(rows * width // height, cols))
+            else:
+                enlarged = _BIT_ENLARGED if self.train_crop_mode == "bit" else 1
+                scaled = round(rows * enlarged), round(cols * enlarged)
             top, left = (
-                int(rng.integers(whole + 2 * _SIMPLE_BORDER - part + 1)) - _SIMPLE_BORDER
+                int(rng.integers(whole + 2 * border - part + 1)) - border
                 for whole, part in zip(scaled, image_size, strict=True)
             )
             box = _stored_box(size, scaled, (top, left), image_size)

@@ -18,6 +18,7 @@ _SOURCES = "sightline.data.sources"
 _HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
 # What is in a folder, all of it -> the data set; the first that fits is meant.
 _LAYOUTS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("train800*.txt", "test.txt"), "vtab"), (("*/train800*.txt", "*/test.txt"), "vtab"),
     (("*.tar",), "wds"), (("dataset_dict.json",), "hf"), (("state.json",), "hf"), (("*.parquet",), "hf"),
     (("data/*.parquet",), "hf"), (("annotations/instances_*.json",), "coco"),
     (("annotations/captions_*.json",), "coco-captions"), (("lvis_v1_*.json",), "lvis"),

@@ -166,8 +166,8 @@ class Source(ABC):
         """The same data set, shown in another way; what is None stays as it is.
 
         Args:
-            parts: the smallest part of a training image's area that is shown, a random one each time, or "simple"
-                (`RandomResizedCrop`); flip, interpolation, aspect: as there.
+            parts: the smallest part of a training image's area that is shown, a random one each time, or "simple",
+                "bit" or "whole" (`RandomResizedCrop`); flip, interpolation, aspect: as there.
             still: training images are shown as those that are measured: neither cut at random nor mirrored nor moved.
             frames: which frames of a clip are shown; an image is a clip of one.
             max_pixels: of the largest image that is read.

@@ -241,8 +241,13 @@ class FileSource(Source):
         last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
-        held = np.isin(rows, np.setdiff1d(last, twins))
-        made = copy.copy(self)
+        return self._held_out(np.setdiff1d(last, twins))
+
+    def _held_out(self, chosen: Sequence[int] | np.ndarray) -> Self:
+        """The same data set, of whose `train` these rows are `minival`."""
+        folder, made = self._folder_of["train"], copy.copy(self)
+        rows = self._rows[folder]
+        held = np.isin(rows, chosen)
         made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
         made._take_roles(self._folder_of | {"minival": _HELD_OUT})
         return made

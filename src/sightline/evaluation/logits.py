@@ -54,7 +54,7 @@ class StoredLogits:
     Attributes:
         logits: float32 [images, classes]; labels, indices: int64 [images]; names, slices: of each image, as `Batch`.
         task: what makes its `Classification` again: the link of scores, its options, the names of classes and the
-            groups.
+            groups; `metrics` names those that are measured, where these are not all.
         measured: what all its rows say, fields of `ResultRow`.
         work: tells the weights and all that was asked from any other.
         scorings: how these are scored; by their labels among all classes where there is none.
@@ -97,6 +97,9 @@ class StoredLogits:
             place = {number: new for new, number in enumerate(chosen)}
             inside = {name: [place[one] for one in some if one in place] for name, some in task["groups"].items()}
             task |= {"classes": [task["classes"][one] for one in chosen], "groups": inside}
+        if scoring.groups is not None:
+            task |= {"classes": list(scoring.groups), "groups": {}, "score_link": "softmax"}
+        task |= {"metrics": list(scoring.metrics)} if scoring.metrics else {}
         measured = {**self.measured, "data": scoring.data, "classes": logits.shape[1]}
         places: list[int] = kept.tolist()
         names, slices = [self.names[one] for one in places], [self.slices[one] for one in places]
@@ -255,7 +258,8 @@ def rescore(
     """
     rows: list[ResultRow] = []
     for one in stored.scored():
-        metrics = metrics_of(with_temperature(task_from(one.task), temperature))
+        metrics, chosen = metrics_of(with_temperature(task_from(one.task), temperature)), one.task.get("metrics")
+        metrics = [metric for metric in metrics if not chosen or metric.name in chosen]
         for start in range(0, len(one.names), TOGETHER):
             these = slice(start, start + TOGETHER)
             logits, names = torch.from_numpy(one.logits[these]), list(one.names[these])

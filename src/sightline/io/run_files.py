@@ -37,6 +37,8 @@ COMPARISON = "comparison.jsonl"
 """The rows of a comparison of many runs, in the folder that holds theirs."""
 TABLES = ("tables.csv", "tables.tex")
 """The tables of its page."""
+TRANSFER = "transfer.jsonl"
+"""What a model reached on other data sets, in the folder that holds the sweeps on them."""
 SWEEP, QUEUE, CELLS = "sweep.yaml", "sweep.journal", "cells"
 """The copy of a sweep's file, what is asked and answered of it, and the folder of its runs, in its own folder."""
 RUN_FILES = (CONFIG, LOG, VALIDATION, RESULTS, PREDICTIONS, PROGRESS, WANDB_RUN)

@@ -11,10 +11,10 @@ from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
 from sightline.training.config import TrainConfig
 
-_LABELLED = ("imagefolder", "hf", "wds", "csv")
+_LABELLED = ("imagefolder", "hf", "wds", "vtab", "csv")
 _CAPTIONED = ("csv", "coco-captions", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
-_SIZED_BY_DATA = ("clips", "csv", "imagefolder", "images", "navit_imagefolder")
+_SIZED_BY_DATA = ("clips", "csv", "imagefolder", "images", "navit_imagefolder", "vtab")
 # Those that need a model to begin with.
 FINE_TUNING = ("lookhere_highres", "vit_finetune")
 # The data sets that each is for: what is called as the first of them is what all of them get unasked. What is measured
@@ -40,10 +40,11 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "navit_scenes": (("scenes",), embedded.navit_scenes),
     "scenes": (("scenes",), embedded.scenes),
     "segment_scenes": (("scenes",), dense.segment_scenes),
-    "vit_finetune": (_LABELLED, papers.vit_finetune),
+    "vit_finetune": ((*_LABELLED, "csv", "digits", "scenes"), papers.vit_finetune),
     "vit_imagenet": (_LABELLED, papers.vit_imagenet),
     "vit_masked_patches": ((*_LABELLED, "images"), papers.vit_masked_patches),
     "vit_scenes": (("scenes",), embedded.vit_scenes),
+    "vtab": (("vtab",), folders.imagefolder),
 }
 
 # What is said of images -> the task that learns it.
@@ -63,7 +64,7 @@ def supports(name: str, data: str) -> bool:
 def sized_by_data(name: str | None, data: str) -> bool:
     """Whether the size of a recipe's images follows from the data, or from a model; None is that of the data set."""
     if name is None:
-        return any(supports(one, data) for one in ("csv", "imagefolder", "images", "clips"))
+        return any(supports(one, data) for one in ("csv", "imagefolder", "images", "clips", "vtab"))
     return name in _SIZED_BY_DATA
 
 

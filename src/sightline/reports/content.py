@@ -174,6 +174,7 @@ class Report:
         chance: what guessing gives of the first metric (a fraction), where known.
         papers: names of `published.papers`, whose curves are drawn beside those of the rows.
         inside: what was measured inside the models of some of the runs.
+        alike: error consistency of each two runs on the suite model-vs-human, by test resolution.
     """
 
     title: str
@@ -194,3 +195,4 @@ class Report:
     chance: float | None = None
     papers: Sequence[str] = ()
     inside: Sequence[AnalysisRow] = ()
+    alike: Mapping[tuple[str, str], Mapping[int, MetricValue]] = field(default_factory=dict)

@@ -57,6 +57,8 @@ def render(report: Report) -> str:
     # A metric that stands elsewhere on the page has no place of its own.
     beside = {*attacked, *(["top1_within_group"] if "group" in parts else [])}
     beside |= {figures.RIGHT, figures.SURE} if figures.is_calibrated(study) else set()
+    alike = tables.error_consistency(study, report.alike)
+    beside |= {"shape_bias"}
     validation = [(run, point) for run in report.runs for point in run.validation]
     return page.render(
         "report.html",
@@ -76,6 +78,7 @@ def render(report: Report) -> str:
         groups=parts.pop("group", []),
         parts=[table for some in parts.values() for table in some],
         attributes=attributes_parts(study),
+        people=[table for table in (tables.by_resolution(study, "shape_bias"), alike) if table is not None],
         attacked=[table for metric in attacked for table in tables.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],
         inside=analysis_page.by_layer_sections(report.inside, order),

@@ -32,7 +32,8 @@ _VIEWS = {
 # What metrics of which a group is known are broken down by, in words.
 _BY = {
     "group": "group", "size_quintile": "object size", "class": "class", "confidence_bin": "confidence",
-    "coverage": "coverage", "loss, epsilon": "loss and epsilon", "quartile": "quartile",
+    "coverage": "coverage", "loss, epsilon": "loss and epsilon", "quartile": "quartile", "set": "set",
+    "set, level": "set and level",
 }  # fmt: skip
 ATTACK = "loss, epsilon"
 """What accuracy under attack is broken down by; each is shown at all sizes, as a metric is."""
@@ -118,6 +119,18 @@ def by_attack(study: Study, metric: str) -> list[Table]:
         where = f"loss {part['loss']}, epsilon {part['epsilon']}, split {study.main.split}"
         found.append(_table(study, where, some))
     return [table for table in found if table is not None]
+
+
+def error_consistency(study: Study, alike: Mapping[tuple[str, str], Mapping[int, MetricValue]]) -> Table | None:
+    """The error consistency of each run with people, and of each two runs, by resolution; None where there is none."""
+    found = {f"{line.label} and people": line.points for line in study.lines("error_consistency")}
+    found |= {" and ".join(pair): some for pair, some in alike.items()}
+    lines = {
+        Head(who): {Head(f"{size}\u00a0px"): f"{some[size].value:.3f}" for size in some}
+        for who, some in found.items() if some
+    }  # fmt: skip
+    caption = "Error consistency (Cohen's kappa of what two name rightly), the mean over sets"
+    return table_of(caption, lines, "who").turned() if lines else None
 
 
 def by_part(study: Study, metric: str, by: str) -> list[Table]:

@@ -20,6 +20,8 @@ def training_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
     least, parts = config.get("parts"), ""
     if least == "simple":
         parts = "a random crop as wide or as high as itself"
+    elif least == "bit":
+        parts = "a random crop of six sevenths of its height and width"
     elif isinstance(least, int | float) and not isinstance(least, bool) and least < 1:
         parts = f"a random part ({100 * least:g}\u00a0% of its area or more)"
     packing = config.get("packing")

@@ -23,8 +23,9 @@ from sightline.reports.tables import csv_of, latex_of
 from sightline.results.rows import dump_rows, to_frame
 from sightline.runs import outputs
 from sightline.runs.console import command_line, option_words, warn
-from sightline.runs.options import CompareOptions, changed
+from sightline.runs.options import changed
 from sightline.runs.sizes import parse_numbers, split_words
+from sightline.runs.training_options import CompareOptions
 from sightline.tokens.patchify import check_multiples
 from sightline.training.config import TrainConfig
 from sightline.training.jobs import Job, JobProgress, run_jobs

@@ -53,7 +53,8 @@ def _mapping(_: object, tokens: Sequence[Token]) -> Any:
     return value
 
 
-def _recognised(_: object, tokens: Sequence[Token]) -> str:
+def recognised(_: object, tokens: Sequence[Token]) -> str:
+    """A data set as it is given, or by the layout of a folder."""
     from sightline.data.open import recognise_layout
 
     spec = recognise_layout(tokens[0].value)
@@ -79,8 +80,8 @@ MaxPixels = Annotated[
 ]
 RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model.")]
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
-Data = Annotated[str, Parameter(converter=_recognised)]
-AnyData = Annotated[str | None, Parameter(converter=_recognised)]
+Data = Annotated[str, Parameter(converter=recognised)]
+AnyData = Annotated[str | None, Parameter(converter=recognised)]
 DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
 PatchSize = Annotated[
     int | None,
@@ -303,32 +304,6 @@ class CascadeOptions:
     overwrite: Switch = False
     workers: Int = 0
     seed: Int = 0
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class CompareOptions:
-    """Which trainings are compared.
-
-    Attributes:
-        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
-        seeds: How many trainings of each encoding.
-        seed: The first of the seeds.
-        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
-        images: Of each training; 9,600 unless given, 320 with --quick.
-        fine_tune: Side in pixels of the second training.
-        no_fine_tune: Leave the second training out.
-        quick: Too few scenes to learn from: to see that everything works.
-    """
-
-    encodings: Words = ()
-    seeds: Int = 3
-    seed: Int = 0
-    sizes: Words = ()
-    images: Whole = None
-    fine_tune: Int = 56
-    no_fine_tune: Switch = False
-    quick: Switch = False
 
 
 @Parameter(name="*")

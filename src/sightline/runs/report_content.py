@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,8 +15,10 @@ from sightline.analysis.views import attends_in_parts, field_of_view
 from sightline.data.image_file import read_image
 from sightline.data.source import Source
 from sightline.errors import InputError, SightlineError
+from sightline.evaluation.logits import logits_name, read_logits
+from sightline.evaluation.suites.model_vs_human import ModelVsHumanSuite, error_consistency
 from sightline.hub.load import read_config_record
-from sightline.io.run_files import BEST, INSIDE, LOG, PICTURES, PREDICTIONS, RESULTS
+from sightline.io.run_files import BEST, INSIDE, LOG, LOGITS, PICTURES, PREDICTIONS, RESULTS
 from sightline.models import Model
 from sightline.reports import content
 from sightline.reports.results_tables import worst
@@ -220,10 +223,31 @@ def compose_report(
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=None if rows[0].task == "attributes" else task_of(first.model).chance,
+        chance=None
+        if rows[0].task == "attributes"
+        else 1 / rows[0].classes
+        if rows[0].classes
+        else task_of(first.model).chance,
         papers=papers,
         inside=_inside(shown),
+        alike=_alike(dict(zip((run.path for run in runs), named, strict=True)))
+        if data == ModelVsHumanSuite.name
+        else {},
     )
+
+
+def _alike(runs: Mapping[Path, Sequence[ResultRow]]) -> dict[tuple[str, str], dict[int, ResultRow]]:
+    """The error consistency of each two runs at the sizes of which both keep logits."""
+    found: dict[tuple[str, str], dict[int, ResultRow]] = {}
+    for pair in itertools.combinations(runs.items(), 2):
+        one, other = (
+            {row.resolution: folder / LOGITS / logits_name(vars(row)) for row in rows} for folder, rows in pair
+        )
+        for side in sorted(side for side in one.keys() & other.keys() if side is not None):
+            if one[side].is_file() and other[side].is_file():
+                made = error_consistency(read_logits(one[side]), read_logits(other[side]))[0]
+                found.setdefault((pair[0][1][0].run, pair[1][1][0].run), {})[side] = made
+    return found
 
 
 def _inside(runs: Sequence[tuple[OpenedRun, str]]) -> list[AnalysisRow]:

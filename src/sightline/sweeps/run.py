@@ -127,7 +127,7 @@ class SweepResult:
 
 
 def sweep(
-    place: str | Path,
+    place: str | Path | Sweep,
     *,
     device: str = "auto",
     refuse: Callable[[TrainConfig], None] = lambda config: None,
@@ -141,7 +141,7 @@ def sweep(
     there shall be workers.
 
     Args:
-        place: the file (docs/how-to/sweeps.md), or the folder of a sweep.
+        place: the file (docs/how-to/sweeps.md), the folder of a sweep, or the sweep itself.
         device: as `train`.
         refuse: may raise of a cell's configuration, before anything is written.
         observe: called before each cell, and with None while others run the last ones.
@@ -156,7 +156,7 @@ def sweep(
         KeyboardInterrupt, StoppedError: a signal came; the cell is saved, and back in the queue.
     """
     require_optuna()
-    asked, where = read_sweep(Path(place)), machine.resolve_device(device)
+    asked, where = place if isinstance(place, Sweep) else read_sweep(Path(place)), machine.resolve_device(device)
     _check(asked, where, refuse, progress)
 
     def run(claim: Claim) -> CellScore:

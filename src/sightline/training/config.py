@@ -172,8 +172,9 @@ class TrainConfig:
         loss: of classification, `bce` (summed over classes) unless given, `bce_mean` (their mean) or `ce`. None for
             tasks with a loss of their own.
         label_smoothing: of classification, the share of the target spread over all classes, 0 unless given.
-        parts: smallest part of a training image's area that is shown, a random one each time, or `simple`: the simple
-            random crop of DeiT III. Unless given, what is usual of the data: folders .35, drawn scenes whole.
+        parts: smallest part of a training image's area that is shown, a random one each time, or `simple` (the simple
+            random crop of DeiT III), `bit` (BiT's crop) or `whole` (`data.crops.RandomResizedCrop`). Unless given, what
+            is usual of the data: folders .35, drawn scenes whole.
         flip: how often a training image is mirrored left-right, from 0 to 1. Unless given, what is usual of the data:
             stored images .5, drawn scenes 0. Give 0 where left and right, or glyphs, are what is to be learnt.
         interpolation: the filter by which training images are resized: bicubic, bilinear, lanczos, box, hamming or
@@ -225,7 +226,7 @@ class TrainConfig:
     task_options: dict[str, Any] = dataclasses.field(default_factory=dict)
     loss: Literal["bce", "bce_mean", "ce"] | None = None
     label_smoothing: Fraction | None = None
-    parts: PositiveShare | Literal["simple"] | None = None
+    parts: PositiveShare | Literal["simple", "bit", "whole"] | None = None
     flip: Share | None = None
     interpolation: Interpolation | None = None
     augment: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)

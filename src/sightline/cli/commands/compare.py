@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sightline.runs.options import CompareOptions
+from sightline.runs.training_options import CompareOptions
 
 if TYPE_CHECKING:
     from sightline.runs.compare import ComparisonResult

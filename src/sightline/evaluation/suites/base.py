@@ -9,7 +9,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from sightline.data.image_list import images_below, natural_key
 from sightline.data.labelled import ClassificationFiles
 from sightline.data.open import list_sources, open_source, parse_spec, source_class
 from sightline.data.sizes import View
-from sightline.data.source import Source
+from sightline.data.source import Example, Source
 from sightline.errors import InputError, require_known, unknown_name_error
 from sightline.evaluation.preparations.base import Preparation, Whole
 from sightline.evaluation.scoring import Scoring
@@ -88,6 +88,8 @@ class EvalSet:
             seen.update(source.fingerprint(self.split).digest.encode())
             return seen.hexdigest()[:32]
         listing, rows = source.listing, source.rows_of(self.split)
+        if isinstance(source, SuiteImages):
+            seen.update(json.dumps([source.slices[row] for row in rows]).encode())
         listing.read_headers(rows)
         for row in rows:
             seen.update(f"{listing.names[row]}\0{listing.stats[row, 0]}\0".encode("utf-8", "surrogatepass"))
@@ -214,11 +216,12 @@ def place_of(root: Path, names: Sequence[str], fits: Callable[[Path], bool] = Pa
 
 @dataclass(frozen=True)
 class LabelledFile:
-    """An image: its file, its name below the data set's folder, and the number of its class."""
+    """An image: its file, its name below the data set's folder, the number of its class, and its `Example.slices`."""
 
     path: str
     name: str
     label: int
+    slices: Mapping[str, str] = field(default_factory=dict)
 
 
 class SuiteImages(ClassificationFiles):
@@ -233,13 +236,17 @@ class SuiteImages(ClassificationFiles):
             data: its name; root: its folder, for messages.
         """
         found = list(images)
-        self._data = data
+        self._data, self.slices = data, [one.slices for one in found]
         listing = ImageIndex.of_files([f"{TEST}/{one.name}" for one in found], [one.path for one in found])
         super().__init__(root, classes, listing, [one.label for one in found])
 
     @property
     def _remembered_as(self) -> Path:
         return self.root / f":suite:{self._data}"
+
+    def example(self, split: str, index: int, image_size: tuple[int, int], **drawn: Any) -> Example:
+        made = super().example(split, index, image_size, **drawn)
+        return replace(made, slices={**made.slices, **self.slices[self._rows[self._folder(split)][index]]})
 
 
 def in_class_folders(root: Path, labels: Mapping[str, int], what: str) -> list[LabelledFile]:

@@ -1,0 +1,144 @@
+"""How ViT is fine-tuned to other data sets (appendix B.1.1, table 4): steps, learning rates, and what is held out to
+choose among them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sightline.data.open import open_source, parse_spec
+from sightline.data.source import Source
+from sightline.data.sources.vtab import TASKS, tasks_below
+from sightline.errors import InputError
+
+RESOLUTION, BATCH_SIZE = 384, 512
+RATES = (0.001, 0.003, 0.01, 0.03)
+# Of data that the table does not name: short below so many images.
+_FEW, _SHORT, _LONG = 10_000, 500, 10_000
+_WARMUP = 500
+VTAB = "VTAB-1k"
+
+
+@dataclass(frozen=True)
+class TransferSetting:
+    """A line of table 4: the `steps`, the learning rates `lrs`, of which one alone is no grid, and the share of `train`
+    that is `held_out` to choose among them."""
+
+    steps: int
+    lrs: tuple[float, ...] = RATES
+    held_out: float = 0.1
+
+
+IMAGENET = TransferSetting(20_000, (0.003, 0.01, 0.03, 0.06), 0.01)
+CIFAR = TransferSetting(10_000, held_out=0.02)
+VTAB_SETTING = TransferSetting(2_500, (0.01,), 0.2)
+"""One setting for all of its tasks, without a grid."""
+
+
+@dataclass(frozen=True)
+class TransferData:
+    """A data set that a model is transferred to.
+
+    Attributes:
+        spec: as `open_source` takes it; name: of its folder; title: as tables have it.
+        group: of VTAB-1k's tasks, "" of another data set.
+        setting: what the paper does with it.
+        has_minival: it has a split of its own to choose on.
+        drawn: its images are made at any size, and shown in training in a way of their own.
+    """
+
+    spec: str
+    name: str
+    title: str
+    group: str
+    setting: TransferSetting
+    has_minival: bool
+    drawn: bool
+
+    @property
+    def grid_spec(self) -> str:
+        """The data set with something held out of `train`."""
+        return self.spec if self.has_minival else f"{self.spec},minival={self.setting.held_out:g}"
+
+
+def setting_of(source: Source) -> TransferSetting:
+    """The line of table 4 for a data set: ImageNet's for 1,000 classes and a million images, CIFAR's for 50,000 images
+    of 10 or 100 classes; of others Pets' and Flowers' below 10,000 images, and as many steps as CIFAR beyond."""
+    images, classes = source.length("train"), len(source.classes)
+    if classes == 1000 and (images or 0) >= 1_000_000:
+        return IMAGENET
+    if images == 50_000 and classes in (10, 100):
+        return CIFAR
+    return TransferSetting(_SHORT if images is not None and images < _FEW else _LONG)
+
+
+def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[str]]:
+    """The data sets that are named, each task of a folder of VTAB-1k by itself; and of tasks whose lists are not there
+    a line each.
+
+    Raises:
+        InputError: one cannot be opened, has no split train or test, or no classes; two have the same name.
+    """
+    found, missing = list[TransferData](), list[str]()
+    for spec in specs:
+        kind, argument, share = parse_spec(spec)
+        tasks = tasks_below(Path(argument)) if kind == "vtab" else {}
+        missing += [
+            f"{TASKS[name].title}: {Path(argument) / name} has no lists" for name, at in tasks.items() if not at
+        ]
+        places = [f"vtab:{at}" for at in tasks.values() if at] if share is None else []
+        found += [_transfer_data(one) for one in places or [spec]]
+    for one in found:
+        if sum(other.name == one.name for other in found) > 1:
+            raise InputError(f"transfer: two data sets are called {one.name}: expected each once", field="data")
+    if not found:
+        raise InputError("transfer: expected at least one data set, as imagefolder:DIR or vtab:DIR", field="data")
+    return found, missing
+
+
+def _transfer_data(spec: str) -> TransferData:
+    source = open_source(spec)
+    for split in ("train", "test"):
+        source.check(split)
+    if "label" not in source.provides:
+        raise InputError(f"transfer: {spec}: its images have no classes", field="data", value=spec)
+    kind, argument, _ = parse_spec(spec)
+    place = Path(argument.partition(",")[0])
+    known = TASKS.get(place.name) if kind == "vtab" else None
+    name = re.sub(r"[^\w.+-]+", "_", place.name if place.exists() and argument else spec).strip("_")
+    setting = VTAB_SETTING if known else setting_of(source)
+    drawn, apart = source.is_synthetic or source.transform is None, "minival" in source.splits
+    group = known.group if known else ""
+    return TransferData(spec, name, known.title if known else name, group, setting, apart, drawn)
+
+
+def transfer_fields(
+    data: TransferData, model: str, *, steps: int, resolution: int, batch_size: int, final: bool
+) -> dict[str, Any]:
+    """What all runs on a data set are trained by, as the `base` of a sweep; the learning rate and the seed come to it.
+
+    Chosen, as the paper is silent: the rate rises over 500 steps, a fifth of a run at most; images of a folder are cut
+    as Inception's, those of VTAB-1k as `TASKS` says, drawn ones not.
+
+    Args:
+        final: on all of `train`, else without what is held out.
+    """
+    fields: dict[str, Any] = {
+        "recipe": "vit_finetune",
+        "data": data.spec if final else data.grid_spec,
+        "init_from": model,
+        "resolution": resolution,
+        "images": steps * batch_size,
+        "batch_size": batch_size,
+        "optimizer": {"warmup": min(_WARMUP, max(steps // 5, 1))},
+        "validation": None,
+    }
+    if data.drawn or data.group:
+        fields["parts"] = None
+    if data.group:
+        # BiT shows the whole image in the test, whatever its aspect.
+        fields["model_options"] = {"crop_mode": "squash", "crop": 1.0}
+    return fields
