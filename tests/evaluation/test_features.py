@@ -191,9 +191,9 @@ def test_features_of_a_size_are_made_once_for_all_measures_and_those_of_others_a
     shown, moved = [], []
     pooled = features._pooled
 
-    def counting(task, model, batch, precision="float32"):
+    def counting(model, batch, precision="float32"):
         shown.append(len(batch))
-        return pooled(task, model, batch, precision)
+        return pooled(model, batch, precision)
 
     monkeypatch.setattr(features, "_pooled", counting)
     rows = evaluate(model, source, config, RunInfo("one", "digits", 16, 0), advance=moved.append, parts=parts)

@@ -22,6 +22,7 @@ _LAYOUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("*.tar",), "wds"), (("dataset_dict.json",), "hf"), (("state.json",), "hf"), (("*.parquet",), "hf"),
     (("data/*.parquet",), "hf"), (("annotations/instances_*.json",), "coco"),
     (("annotations/captions_*.json",), "coco-captions"), (("lvis_v1_*.json",), "lvis"),
+    (("list_attr_celeba.txt",), "csv"), (("fairface_label_*.csv",), "csv"),
     (("images/*", "annotations/training"), "ade20k"), (("images/*", "annotations/validation"), "ade20k"),
     (("leftImg8bit/*", "gtFine/*"), "cityscapes"), (("JPEGImages/*", "SegmentationClass/*"), "voc"),
     (("images/*", "masks/*"), "masks"), (("*/*",), "imagefolder"),
@@ -97,4 +98,5 @@ def _kind_of(spec: str) -> str | None:
         return None
     found = (kind for patterns, kind in _LAYOUTS if all(any(path.glob(one)) for one in patterns))
     known = {".tar": "wds", ".csv": "csv", ".tsv": "csv"}.get(path.suffix) if path.is_file() else None
+    known = "csv" if path.name == "list_attr_celeba.txt" else known
     return known or next(found, "images")

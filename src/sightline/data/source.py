@@ -53,7 +53,7 @@ class Source(ABC):
         name: it is opened by.
         task: what there is to learn, such as "glyphs", "pairs" or "classification".
         provides: what is said of each image, as attributes of its target: `label`, `pixels`, `objects`,
-            `captions`.
+            `captions`; `attributes` where that is all.
         classes, pixel_classes, object_classes: names of what `label`, `pixels` and `objects` say, by their numbers.
         groups: name of a group of classes that are easily confused -> the labels in it.
         splits: their names, `train` first where there is one.
@@ -62,6 +62,8 @@ class Source(ABC):
         is_synthetic: its examples are drawn.
         is_video: they are clips.
         says_sides: captions tell left from right.
+        attributes: name of a label column of a table -> its values, by their numbers; `attribute_labels`: of each row
+            of a listing, -1 of none; `grouped_by`: those by which accuracy is cut; `class_attribute`: what `label` is.
         class_words, templates: for zero-shot classification, what classes are called in a sentence, and sentences with
             `{}` where that stands; () where the data says nothing of it.
         transform: how stored images are shown, a `RandomResizedCrop`; None where that is a way of their own.
@@ -74,6 +76,10 @@ class Source(ABC):
     is_synthetic: ClassVar[bool] = False
     is_video: ClassVar[bool] = False
     says_sides: bool = False
+    attributes: Mapping[str, tuple[str, ...]] = {}
+    attribute_labels: Mapping[str, np.ndarray] = {}
+    grouped_by: tuple[str, ...] = ()
+    class_attribute: str | None = None
     class_words: tuple[str, ...] = ()
     templates: tuple[str, ...] = ()
     task: str

@@ -268,6 +268,8 @@ class FileSource(Source):
         files.read_headers(rows)
         self.remember()
         captions = json.dumps([self.captions[row] for row in rows]).encode() if self.captions else b""
+        for name, labels in self.attribute_labels.items():
+            captions += repr((name, self.attributes[name])).encode() + labels[rows].tobytes()
         return Fingerprint.of(
             self.name + (hashlib.sha256(captions).hexdigest() if captions else ""),
             (*self.classes, *self.pixel_classes, *self.object_classes),
@@ -307,7 +309,7 @@ class FileSource(Source):
         found = listing.noted("summary", digest, lambda: measure_colours([listing.image(row) for row in chosen]))
         self.remember()
         mean, std, sampled = found
-        return Summary(len(rows), float(np.median(np.sqrt(pixels))), tuple(mean), tuple(std), sampled)
+        return Summary(len(rows), float(np.median(np.sqrt(pixels))), tuple(mean), tuple(std), sampled, self.provides)
 
     def check_readable(
         self, split: str, *, skip_unreadable: SkipUnreadable = 0, progress: Progress | None = None

@@ -28,6 +28,7 @@ class Summary:
         images: whose headers can be read.
         side: median over them of the root of height x width, in pixels.
         mean, std: of red, green and blue in [0, 1] over the centres of `sampled` images, to three digits.
+        provides: what is said of each, as `Source.provides`.
     """
 
     images: int
@@ -35,6 +36,7 @@ class Summary:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     sampled: int
+    provides: tuple[str, ...] = ()
 
 
 def measure_colours(images: Sequence[ImageRef]) -> tuple[tuple[float, ...], tuple[float, ...], int]:

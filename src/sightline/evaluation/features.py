@@ -1,35 +1,35 @@
 """Frozen features: what a model makes of images before its head, and what is learned from them alone.
 
 A feature is the pooled vector that the classifier reads (`Model.pool`, timm's `forward_head(..., pre_logits=True)`); of
-a head of two layers (`mlp`) what enters the first one. Images of `train` are shown as those that are measured, each
-once. What is learned chooses on `minival`, or on a part of `train` where there is none, before an image of the measured
-split is read.
+a head of two layers (`mlp`) what enters the first one; of a model that pools nothing the mean of its tokens. Images of
+`train` are shown as those that are measured, each once. What is learned chooses on `minival`, or on a part of `train`
+where there is none, before an image of the measured split is read.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from sightline.data.batch import Batch
 from sightline.data.rng import generator
 from sightline.data.sizes import View
-from sightline.data.source import Source
+from sightline.data.source import Example, Source
 from sightline.errors import InputError
 from sightline.evaluation.measures.base import MeasureInput, ModelMeasure
 from sightline.evaluation.parts import WorkFolder
 from sightline.evaluation.predict import BatchOutputs, frames_of
-from sightline.models import Model
+from sightline.models import Model, ViTConfig
 from sightline.results.rows import FRACTION, MetricValue
-from sightline.tasks.base import Task
+from sightline.tasks.base import Task, predict_batch
 
 # What big_vision takes of ImageNet (`train[:65000]`): 25 images of each class are among them, and they are 200 MB of
 # 768 values each.
@@ -45,17 +45,26 @@ _KIND = "features "
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Of some images: `values` float32 [images, dim], and `labels` int64 [images], the model's numbers of classes."""
+    """Of some images: `values` float32 [images, dim], `labels` int64 [images], the model's numbers of classes, -1 of
+    none, and `attributes`, labels of those of `source`."""
 
     values: np.ndarray
     labels: np.ndarray
+    attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: Source | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def part(self, chosen: np.ndarray) -> Self:
         """Some of them, by their numbers or a mask."""
-        return type(self)(self.values[chosen], self.labels[chosen])
+        attributes = {name: labels[chosen] for name, labels in self.attributes.items()}
+        return replace(self, values=self.values[chosen], labels=self.labels[chosen], attributes=attributes)
+
+    def of(self, attribute: str) -> Self:
+        """Those that have a label of an attribute, by that."""
+        labels = self.attributes[attribute]
+        return replace(self, labels=labels).part(labels >= 0)
 
     def held_out(self) -> tuple[Self, Self]:
         """Those to learn from, and of each class the last fifth, one at least where it has two, to choose on."""
@@ -69,6 +78,28 @@ class Features:
         return self.part(~last), self.part(last)
 
 
+class FrozenTrunk(Task):
+    """The task of a model whose head says nothing that is known of the data: what is learned from its features is all
+    that is measured. `reason`: why its own task cannot be."""
+
+    name: ClassVar[str] = "features"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: ViTConfig, reason: str = "") -> None:
+        self.config, self.options, self.names, self.reason = config, None, [], reason
+
+    def targets(self, examples: Sequence[Example]) -> Mapping[str, Any]:
+        return {"labels": torch.tensor([getattr(one.target, "label", -1) for one in examples], dtype=torch.int64)}
+
+    def outputs(self, model: Model, batch: Batch, precision: str = "float32") -> Tensor:
+        """Nothing of each image."""
+        return torch.empty(len(batch), 0)
+
+    loss: Any = None
+    split_outputs: Any = None
+    to_json: Any = None
+
+
 class FrozenFeatureMeasure(ModelMeasure):
     """What is learned from frozen features of `train` and measured on others; one in a file of `measures/`.
 
@@ -76,10 +107,12 @@ class FrozenFeatureMeasure(ModelMeasure):
 
     Attributes:
         chooses: it has something to choose, on images that are held out.
+        by_attribute: it learns each attribute of data that has some.
     """
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification",)
+    tasks: ClassVar[tuple[str, ...]] = ("classification", "contrastive", FrozenTrunk.name)
     chooses: ClassVar[bool] = True
+    by_attribute: ClassVar[bool] = False
 
     @abstractmethod
     def fit(self, train: Features, held_out: Features) -> Any:
@@ -97,6 +130,8 @@ class FrozenFeatureMeasure(ModelMeasure):
     @classmethod
     def check(cls, model: Model, task: Task, source: Source, splits: Sequence[str]) -> None:
         super().check(model, task, source, splits)
+        if "label" not in source.provides and not (cls.by_attribute and source.attributes):
+            raise InputError(f"measures: {cls.name} needs classes, data {source.name} has none")
         if "train" not in source.splits:
             there = f"data {source.name} has not (has: {', '.join(source.splits)})"
             raise InputError(f"measures: {cls.name} learns from split train, which {there}")
@@ -140,7 +175,7 @@ class FrozenFeatureMeasure(ModelMeasure):
         return [] if images is None or not len(images) else self.score(found, images)
 
 
-def accuracy(metric: str, right: np.ndarray, **slices: int) -> MetricValue:
+def accuracy(metric: str, right: np.ndarray, **slices: int | str) -> MetricValue:
     """A row of the share of answers that are right, bool [images]."""
     return MetricValue(metric, float(right.mean()), FRACTION, len(right), slices=slices, better="higher")
 
@@ -177,8 +212,13 @@ def _features(subject: MeasureInput, parts: WorkFolder, advance: Callable[[int],
         if advance is not None:
             advance(len(subject.indices))
         return parts.shared[key]
-    task: Any = copy.copy(subject.task)
-    task.outputs = functools.partial(_pooled, subject.task)
+    model, task = subject.model, subject.task
+    if model.attn_pool is None:
+        # Its head takes all tokens.
+        model = copy.deepcopy(model)
+        model.reset_head("linear", num_classes=0, pool="mean")
+    task: Any = copy.copy(task) if task.name == "classification" else FrozenTrunk(model.config)
+    task.outputs = _pooled
 
     def made(one: BatchOutputs) -> dict[str, Any]:
         if not len(one.batch):
@@ -186,16 +226,16 @@ def _features(subject: MeasureInput, parts: WorkFolder, advance: Callable[[int],
         labels, indices = one.batch.targets["labels"], one.batch.indices
         return {"values": one.outputs.numpy(), "labels": labels.numpy(), "indices": indices.numpy()}
 
-    found = replace(subject, task=task).gather(parts, key, made, advance)
+    found = replace(subject, model=model, task=task).gather(parts, key, made, advance)
     parts.shared[key] = None if found is None else _together(subject, [part for part in found.values if part])
     return parts.shared[key]
 
 
-def _pooled(task: Task, model: Model, batch: Batch, precision: str = "float32") -> Tensor:
-    """What enters the head, [images, dim], of a pass as the task makes it."""
+def _pooled(model: Model, batch: Batch, precision: str = "float32") -> Tensor:
+    """What enters the head, [images, dim]."""
     seen: list[Tensor] = []
     with model.head.register_forward_pre_hook(lambda _, given: seen.append(given[0])):
-        task.outputs(model, batch, precision)
+        predict_batch(model, batch, precision)
     return seen[0]
 
 
@@ -206,4 +246,7 @@ def _together(subject: MeasureInput, found: Sequence[dict[str, Any]]) -> Feature
     values, labels, seen = (np.concatenate([part[name] for part in found]) for name in ("values", "labels", "indices"))
     places = {index: place for place, index in enumerate(subject.indices)}
     order = np.argsort([places[index] for index in seen.tolist()], kind="stable")
-    return Features(values[order], labels[order])
+    source: Any = subject.source
+    rows = np.array(source.rows_of(subject.split))[seen[order]] if source.attributes else []
+    attributes = {name: labels[rows] for name, labels in source.attribute_labels.items()}
+    return Features(values[order], labels[order], attributes, source)

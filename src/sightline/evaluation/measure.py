@@ -22,6 +22,7 @@ from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
 from sightline.evaluation.counted import Answers, SplitResult, measure_split
 from sightline.evaluation.dense_predictions import answer_of
 from sightline.evaluation.drawn import picture_name
+from sightline.evaluation.features import FrozenFeatureMeasure, FrozenTrunk
 from sightline.evaluation.logits import StoredLogits, logits_name, rescore, rows_of, task_record
 from sightline.evaluation.measures.base import MeasureInput, check_measures, measure_class
 from sightline.evaluation.parts import WorkFolder
@@ -31,7 +32,7 @@ from sightline.evaluation.temperature import SPLIT, check_task, fit_temperature_
 from sightline.evaluation.tune import Search, searches_of, tune, tuned_at, tuning_passes
 from sightline.io.run_files import PICTURES
 from sightline.metrics.tempered import Temperature, with_temperature
-from sightline.models import Model
+from sightline.models import Model, ViTConfig
 from sightline.results.rows import SQUARE, ResultRow
 from sightline.tasks.base import Task, check_provided, make_task
 from sightline.tokens.patchify import check_channels, check_multiples
@@ -217,17 +218,31 @@ def check_sets(model: Model, sets: Sequence[EvalSet], config: EvaluateConfig) ->
     tasks = list[Task]()
     for part in sets:
         named = model.config.replace(class_names=None) if part.by_place else model.config
-        task = make_task(named.task, named, config.task_options).bind(part.source, part.data)
-        zero_shot, labelled = "zero_shot" in measures_of(part, config), "label" in part.source.provides
-        # Classes are enough for it, where nothing is tuned.
-        if not (zero_shot and labelled and config.knobs == "default"):
-            hint = " (or --measures zero_shot, without --tune)" if task.name == "contrastive" and labelled else ""
-            check_provided(type(task), part.source, hint)
-        check_measures(measures_of(part, config), model, task, part.source, [part.split])
+        asked = measures_of(part, config)
+        try:
+            task = _own_task(named, part, config)
+        except InputError as error:
+            # What is learned from frozen features needs no head that fits.
+            frozen = asked and all(issubclass(measure_class(name), FrozenFeatureMeasure) for name in asked)
+            if not frozen or config.knobs != "default" or config.temperature:
+                raise
+            task = FrozenTrunk(named, str(error))
+        check_measures(asked, model, task, part.source, [part.split])
         if config.temperature and not part.preparation:
             check_task(task)
         tasks.append(task)
     return tasks
+
+
+def _own_task(model: ViTConfig, part: EvalSet, config: EvaluateConfig) -> Task:
+    """The model's task on a set; raises InputError where it is not for it."""
+    task = make_task(model.task, model, config.task_options).bind(part.source, part.data)
+    zero_shot, labelled = "zero_shot" in measures_of(part, config), "label" in part.source.provides
+    # Classes are enough for it, where nothing is tuned.
+    if not (zero_shot and labelled and config.knobs == "default"):
+        hint = " (or --measures zero_shot, without --tune)" if task.name == "contrastive" and labelled else ""
+        check_provided(type(task), part.source, hint)
+    return task
 
 
 def evaluate(

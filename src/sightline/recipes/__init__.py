@@ -11,7 +11,7 @@ from sightline.errors import InputError, unknown_name_error
 from sightline.recipes import dense, embedded, flexible, folders, papers, self_supervised, video
 from sightline.training.config import TrainConfig
 
-_LABELLED = ("imagefolder", "hf", "wds", "vtab")
+_LABELLED = ("imagefolder", "hf", "wds", "vtab", "csv")
 _CAPTIONED = ("csv", "coco-captions", "hf", "wds")
 # Those whose sizes follow from the images that they are for, and so from the model that is asked for.
 _SIZED_BY_DATA = ("clips", "csv", "imagefolder", "images", "navit_imagefolder", "vtab")

@@ -62,12 +62,16 @@ def navit_imagefolder(data: str = "imagefolder:.", seen: Summary | None = None) 
 
 def csv(data: str = "csv:captions.csv", seen: Summary | None = None) -> TrainConfig:
     """Images and captions: size and patch by the images, as `imagefolder`, a small text tower, batch 64, 30 passes.
+    Images and labels, without captions or with `,label=COLUMN`: as `imagefolder`.
 
     `sightline train csv:FILE --out runs/mine`: the time and the accuracy depend on the images.
 
     Args:
         seen: as for `imagefolder`.
     """
+    found = imagefolder(data, seen)
+    if seen is not None and seen.provides and "captions" not in seen.provides[:1]:
+        return found
     return dataclasses.replace(
-        imagefolder(data, seen), task="contrastive", task_options={"embed_dim": 192}, loss=None, label_smoothing=None
+        found, task="contrastive", task_options={"embed_dim": 192}, loss=None, label_smoothing=None
     )

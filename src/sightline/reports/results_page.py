@@ -15,6 +15,7 @@ from sightline.published import paper
 from sightline.reports import analysis_page, differences, figures, maps, page, series, style, words
 from sightline.reports import results_tables as tables
 from sightline.reports import seen as sizes_of
+from sightline.reports.attributes_part import attributes_parts
 from sightline.reports.content import FieldsOfViewFigure, Report, RunSummary, SeenSizes
 from sightline.reports.lines import drawn
 from sightline.reports.series import PlotLine, Study
@@ -76,6 +77,7 @@ def render(report: Report) -> str:
         sizes=parts.pop("size_quintile", []),
         groups=parts.pop("group", []),
         parts=[table for some in parts.values() for table in some],
+        attributes=attributes_parts(study),
         people=[table for table in (tables.by_resolution(study, "shape_bias"), alike) if table is not None],
         attacked=[table for metric in attacked for table in tables.by_attack(study, metric)],
         published=[_published(study, name) for name in report.papers],

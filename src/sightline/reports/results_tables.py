@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sightline.reports import series, style, words
+from sightline.reports.attributes_part import attributes_parts
 from sightline.reports.content import Answers, RunSummary, SeenSizes
 from sightline.reports.series import HELD_OUT, PlotLine, Study
 from sightline.reports.tables import Cell, Head, Table, measured_cell, print_cells, table_of, text_table
@@ -67,6 +68,7 @@ def print_accuracy(
     for metric in metrics:
         known = [by for by in study.parts(metric) if {by, by.split(", ")[0]} & _BY.keys()]
         found += of_metric(study, metric, without=known)
+    found += [table for one in attributes_parts(study)[:1] for table in one.tables]
     shown = [table for table in found if table is not None]
     for table in shown:
         print_cells(table, console)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from sightline.errors import InputError
 from sightline.reports.content import SeenSizes
 from sightline.reports.words import printable
+from sightline.results.attributes import ATTRIBUTE
 from sightline.results.rows import FITTED, INFERENCE, ResultRow, Slices
 
 HELD_OUT = "heldout_fonts"
@@ -63,6 +64,7 @@ class Study:
         main: a row of the metric that the curve shows, and of its split.
         order: names of runs, whose places fix their colours.
         seen: the sizes of each run's training; a run that it lacks saw the one size that its rows name.
+        attributes: rows of attributes, which are not among `rows`.
         chance: what guessing would give of the main metric, a fraction; None where that is not known.
     """
 
@@ -71,6 +73,7 @@ class Study:
     order: Sequence[str]
     seen: Mapping[str, SeenSizes]
     chance: float | None = None
+    attributes: Sequence[ResultRow] = ()
 
     @classmethod
     def of(
@@ -95,6 +98,9 @@ class Study:
         sizes, lengths = dict(seen or {}), {(row.run, row.frames) for row in rows}
         named = [_looked(row, several=sum(run == row.run for run, _ in lengths) > 1) for row in rows]
         sizes |= {one.run: sizes[row.run] for row, one in zip(rows, named, strict=True) if row.run in sizes}
+        # They have a part of the page to themselves.
+        attributes = [row for row in named if ATTRIBUTE in row.slices]
+        named = [row for row in named if ATTRIBUTE not in row.slices]
         kinds = sorted({f"{row.data} / {row.task}" for row in named})
         if len(kinds) > 1:
             raise InputError(f"rows of several data sets cannot share one curve, report each: {', '.join(kinds)}")
@@ -109,7 +115,7 @@ class Study:
         if not whole:
             raise InputError("all rows are of parts of the images" if rows else "there are no result rows to report")
         main = min(whole, key=lambda row: _RANK.get(row.split, 1))
-        return cls(named, main, list(dict.fromkeys([*names, *(row.run for row in named)])), sizes, chance)
+        return cls(named, main, list(dict.fromkeys([*names, *(row.run for row in named)])), sizes, chance, attributes)
 
     def metrics(self) -> list[ResultRow]:
         """A row of each metric that was measured on the main split, the main one first, those of parts alone last."""

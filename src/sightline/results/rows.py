@@ -31,7 +31,9 @@ FITTED = "fitted_on"
 """The slice that names the split on which something that a measure needs was fitted: all images, none of that split."""
 _VIEW = re.compile(r"square|native|(max|tokens):[1-9][0-9]*")
 # Fields that a file leaves out where they are as usual.
-_OPTIONAL = ("shrunk", "picture", "ranks", "tuning", "preparation", "classes", "patch_size", "frames", "weights")
+_OPTIONAL = (
+    "shrunk", "picture", "ranks", "tuning", "preparation", "classes", "patch_size", "frames", "weights", "right",
+)  # fmt: skip
 
 Slices = Mapping[str, str | int | float]
 T = TypeVar("T")
@@ -113,10 +115,12 @@ class ResultRow(ModelRow, MetricValue):
     of the patches in pixels where the model was measured with others than its own (`--patch-size`). `preparation`
     names how a suite's images were prepared, "" as the model does; `classes` is among how many the answers were, where
     a suite says it. `weights` tells the checkpoint from others of the run, in rows that stand outside its folder.
-    `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether it was searched
-    on `minival`; `tuning` says of each search that a tuned row rests on what was searched, by which criterion, on how
-    many images of which split, among which candidates, and the value found. `seconds` is how long the measurement
-    took, on `ranks` processes. `picture` is the name of a PNG beside the rows' file that shows some of the answers.
+    `right` says of each image, in their order, whether the answer was right, where rows of two models are paired: 1,
+    0, or - of none. `knob` is the encoding's extrapolation parameter (None where it has none) and `tuned` says whether
+    it was searched on `minival`; `tuning` says of each search that a tuned row rests on what was searched, by which
+    criterion, on how many images of which split, among which candidates, and the value found. `seconds` is how long
+    the measurement took, on `ranks` processes. `picture` is the name of a PNG beside the rows' file that shows some of
+    the answers.
     A fraction without `stderr` takes the binomial one. The file has `images` for a `count` of images, and leaves out
     what is as usual.
     """
@@ -137,6 +141,7 @@ class ResultRow(ModelRow, MetricValue):
     patch_size: int | None = None
     frames: int | None = None
     weights: str = ""
+    right: str = ""
 
     def __post_init__(self) -> None:
         if self.view == SQUARE and self.grid is not None and self.patches != self.patches:
@@ -262,7 +267,8 @@ def to_frame(rows: Iterable[Any]) -> Any:
     """Rows of any kind as a `pandas.DataFrame`, a line each; what a row's `slices` say are columns of their own."""
     import pandas
 
-    return pandas.DataFrame.from_records([{**asdict(row), **getattr(row, "slices", {})} for row in rows])
+    records = ({**asdict(row), **getattr(row, "slices", {})} for row in rows)
+    return pandas.DataFrame.from_records([{name: one[name] for name in one if name != "right"} for one in records])
 
 
 def dump_rows(rows: Iterable[Row]) -> str:

@@ -56,6 +56,15 @@ def mcnemar(first: NDArray[Any], second: NDArray[Any]) -> McNemar:
     return McNemar(b, c, float(binomtest(b, b + c).pvalue) if b + c else 1.0)
 
 
+def signed_rank(first: Sequence[float], second: Sequence[float]) -> float:
+    """The two-sided p of Wilcoxon's signed-rank test (Wilcoxon, 1945) of paired values, equal pairs left out: exact for
+    up to 50 without ties; 1 where all are equal."""
+    from scipy.stats import wilcoxon
+
+    found: Any = wilcoxon(first, second) if list(first) != list(second) else None
+    return 1.0 if found is None else float(found.pvalue)
+
+
 def cohens_h(first: float, second: float) -> float:
     """Cohen's h of two proportions, 2 asin(sqrt(first)) - 2 asin(sqrt(second)): an effect size, of which he calls .2
     small, .5 medium and .8 large (Cohen, 1988, chapter 6).

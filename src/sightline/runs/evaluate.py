@@ -19,6 +19,7 @@ from sightline.evaluation import measure
 from sightline.evaluation.config import EvaluateConfig
 from sightline.evaluation.dense_predictions import clear_dense_predictions, write_dense_predictions
 from sightline.evaluation.drawn import write_pictures
+from sightline.evaluation.features import FrozenTrunk
 from sightline.evaluation.logits import ENDING, StoredLogits, logits_name, read_logits, task_record, write_logits
 from sightline.evaluation.parts import WorkFolder, work_folder
 from sightline.evaluation.predict import training_views
@@ -103,6 +104,9 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     tasks = measure.check_sets(model, sets, config)
     if asked.logits:
         task_record(tasks[0])
+    for task in tasks:
+        if isinstance(task, FrozenTrunk) and ranks.is_main:
+            print(f"not measured: answers of the model itself: {task.reason}", file=sys.stderr)
     _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
     measure.plan_evaluation(sets, model, config, run.side)

@@ -199,6 +199,8 @@ def compose_report(
     # Without the images that the run left out; the data may not be there any more.
     with contextlib.suppress(SightlineError):
         source, _ = first.source.check_readable(_split_of(first.source), skip_unreadable=first.skip_unreadable)
+        # Of annotated people none is shown.
+        source = None if source.attributes else source
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
     # What a folder holds was said of the data of the training.
@@ -221,7 +223,11 @@ def compose_report(
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         notes=[f"Trained in {', '.join(precision)}.", *notes],
         other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=1 / rows[0].classes if rows[0].classes else task_of(first.model).chance,
+        chance=None
+        if rows[0].task == "attributes"
+        else 1 / rows[0].classes
+        if rows[0].classes
+        else task_of(first.model).chance,
         papers=papers,
         inside=_inside(shown),
         alike=_alike(dict(zip((run.path for run in runs), named, strict=True)))

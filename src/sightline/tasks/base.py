@@ -242,6 +242,8 @@ def check_provided(kind: type[Task], source: Source, hint: str = "") -> None:
     """Refuse data that does not have what a task needs; `hint` ends the message."""
     missing = ", ".join(one for one in kind.needs if one not in source.provides)
     if missing:
+        if missing == "label" and source.attributes:
+            hint += f"; choose the class: ,label={next(iter(source.attributes))} (of {', '.join(source.attributes)})"
         provided = ", ".join(source.provides) or "images alone"
         raise InputError(f"data {source.name}: provides {provided}, task {kind.name} needs {missing}{hint}")
 

@@ -67,7 +67,7 @@ def train(
 
     Args:
         data: A folder, whose layout is recognised; or scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR,
-            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, vtab:DIR/TASK, csv:FILE (captions), ade20k:DIR,
+            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, vtab:DIR/TASK, csv:FILE, ade20k:DIR,
             cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, coco-captions:DIR, lvis:DIR.
     """
     from functools import partial

@@ -6,14 +6,18 @@ l2 / 2 times the squares of all weights, none of the bias: scikit-learn's `Logis
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
+from sightline.data.source import Source
 from sightline.evaluation.features import Features, FrozenFeatureMeasure, accuracy
 from sightline.evaluation.measures.few_shot import whitening
-from sightline.results.rows import MetricValue
+from sightline.results.attributes import ATTRIBUTE, BY, GAP, MEAN, TOP1, VALUE, WORST, PairedValue
+from sightline.results.rows import FRACTION, Z95, MetricValue, wilson_interval
 
 STRENGTHS = tuple(10.0**power for power in range(-6, 2))
 # Far beyond what changes an answer; strengths that are weak where classes lie apart end at the first.
@@ -21,6 +25,8 @@ _MOST_STEPS = 1000
 _GRADIENT, _FALL = 1e-7, 1e-13
 # Images whose scores are in memory at once: of a thousand classes 64 MB.
 _TOGETHER = 2**13
+# Of a table with more attributes, as CelebA's 40, each is cut by those alone that are asked for.
+_MOST_CUT = 8
 
 
 def loss_of(weights: np.ndarray, x: np.ndarray, targets: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
@@ -98,18 +104,72 @@ def _named(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 class LinearProbe(FrozenFeatureMeasure):
     """`linear_probe_top1`, the strength `linear_probe_l2`, and from how many images it learned,
-    `linear_probe_train_images`."""
+    `linear_probe_train_images`.
+
+    Of data with attributes these are of a probe of each (slice `attribute`), the first also by the values of others
+    (`by`, `value`), with the worst of these groups, `linear_probe_worst_group`, and how far it lies below the best,
+    `linear_probe_gap` (Newcombe's interval, of the two groups); `linear_probe_mean` is of all attributes."""
 
     name: ClassVar[str] = "linear_probe"
+    by_attribute: ClassVar[bool] = True
 
     def fit(self, train: Features, held_out: Features) -> dict[str, Any]:
-        return fitted(train, STRENGTHS, held_out)
+        if not train.attributes:
+            return fitted(train, STRENGTHS, held_out)
+        each = {name: (train.of(name), held_out.of(name)) for name in train.attributes}
+        return {name: fitted(one, STRENGTHS, other) for name, (one, other) in each.items() if len(one) and len(other)}
 
     def score(self, learned: dict[str, Any], images: Features) -> list[MetricValue]:
-        x = (images.values - learned["mean"]) / learned["deviation"]
-        right = learned["classes"][_named(x, learned["weights"])] == images.labels
-        return [
-            accuracy("linear_probe_top1", right),
-            MetricValue("linear_probe_l2", learned["strength"], "", len(images)),
-            MetricValue("linear_probe_train_images", learned["images"], "", len(images)),
-        ]
+        if (source := images.source) is None or not images.attributes:
+            return _rows(learned, images)[0]
+        rows, means, added = list[MetricValue](), list[float](), np.zeros(len(images))
+        for name, found in learned.items():
+            there, own = images.attributes[name] >= 0, images.of(name)
+            if not len(own):
+                continue
+            made, right = _rows(found, own)
+            said = np.full(len(images), "-")
+            said[there] = np.where(right, "1", "0")
+            first, *others = [replace(row, slices={ATTRIBUTE: name}) for row in made]
+            rows += [*(made if name == source.class_attribute else []), *others]
+            rows.append(PairedValue(**vars(first), right="".join(said.tolist())))
+            rows += _groups(name, right, own, source)
+            means.append(first.value)
+            # What an image adds to the mean over attributes.
+            added[there] += (right - first.value) / len(own)
+        if not means:
+            return []
+        mean, reach = sum(means) / len(means), Z95 * float(np.linalg.norm(added)) / len(means)
+        limits = max(mean - reach, 0.0), min(mean + reach, 1.0)
+        whole = MetricValue(MEAN, mean, FRACTION, len(images), reach / Z95, interval=limits, better="higher")
+        return [whole, *rows]
+
+
+def _rows(learned: dict[str, Any], images: Features) -> tuple[list[MetricValue], np.ndarray]:
+    """Rows, and which images are named rightly, bool [images]."""
+    x = (images.values - learned["mean"]) / learned["deviation"]
+    right = learned["classes"][_named(x, learned["weights"])] == images.labels
+    rows = [
+        accuracy("linear_probe_top1", right),
+        MetricValue("linear_probe_l2", learned["strength"], "", len(images)),
+        MetricValue("linear_probe_train_images", learned["images"], "", len(images)),
+    ]
+    return rows, right
+
+
+def _groups(name: str, right: np.ndarray, images: Features, source: Source) -> list[MetricValue]:
+    """Rows of the groups by each other attribute: those that are asked for, or all where they are few."""
+    rows = list[MetricValue]()
+    for by in source.grouped_by or (source.attributes if len(source.attributes) <= _MOST_CUT else ()):
+        here, numbers = {ATTRIBUTE: name, BY: by}, images.attributes[by]
+        parts = [(value, right[numbers == number]) for number, value in enumerate(source.attributes[by])]
+        found = [accuracy(TOP1, some, **here, **{VALUE: value}) for value, some in parts if len(some)]
+        if by != name and len(found) > 1:
+            low, high = (end(found, key=lambda one: one.value) for end in (min, max))
+            (a, b), (c, d) = (wilson_interval(one.value, one.count) for one in (low, high))
+            gap, p, q = high.value - low.value, low.value, high.value
+            limits = max(gap - math.hypot(q - c, b - p), 0.0), min(gap + math.hypot(d - q, p - a), 1.0)
+            count = low.count + high.count
+            gaps = MetricValue(GAP, gap, FRACTION, count, slices=here, interval=limits, better="lower")
+            rows += [*found, replace(low, metric=WORST), gaps]
+    return rows
