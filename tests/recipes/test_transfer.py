@@ -108,6 +108,5 @@ def test_a_task_of_another_name(tmp_path):
     own = write_task(tmp_path / "SVHNN")
     [data], _ = open_transfer_data([f"vtab:{own}"])
     assert (data.setting.lrs, data.grid_spec, data.group) == ((0.01,), f"vtab:{own},minival=0.2", "")
-    with pytest.raises(InputError) as fault:
+    with pytest.raises(InputError, match="SVHNN"):
         open_transfer_data([f"vtab:{tmp_path}"])
-    assert fault.value.value == "SVHNN"

@@ -18,7 +18,7 @@ from sightline.results.rows import read_rows
 from sightline.results.transfer import TransferRow
 from sightline.runs.report import report
 from tests.pages import Page
-from tests.tiny import KillAt, killed, tiny_config, train
+from tests.tiny import KillAt, killed, pictures, tiny_config, train
 from tests.vtab import save_tiny, write_task
 
 SMALL = {"resolution": 16, "batch_size": 8, "steps": 3, "device": "cpu", "training": {"precision": "float32"}}
@@ -127,7 +127,7 @@ def transfer_and_die(model, data, out, step):
 def test_killed_and_resumed_is_the_same(tmp_path):
     """Four rates, a model of an embedded source, two targets."""
     train(tiny_config(data="scenes"), tmp_path / "model")
-    data = ["digits", f"vtab:{write_task(tmp_path / 'own')}"]
+    data = ["digits", pictures(tmp_path / "own", count=20)]
     whole = sightline.transfer(tmp_path / "model", data, tmp_path / "whole", **SMALL | {"steps": 6})
     killed(transfer_and_die, tmp_path / "model", data, tmp_path / "out", 4)
     assert len(read_rows(tmp_path / "out/transfer.jsonl", TransferRow)) == 1
