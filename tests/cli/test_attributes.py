@@ -7,7 +7,7 @@ import json
 import pytest
 
 from sightline.results.attributes import compare_attributes
-from sightline.results.rows import read_rows
+from sightline.results.rows import read_rows, to_frame
 from tests.attribute_data import RACES, fairface
 from tests.pages import Page
 from tests.tiny import MODEL, tiny_config, train
@@ -63,10 +63,15 @@ def test_two_runs_are_paired_on_a_page(cli, run_copy, faces, tmp_path):
     pairs = compare_attributes(run_copy, other, data=faces, shown=("16 px", "16 px"))
     assert [pair.attribute for pair in pairs] == ["age", "gender", "race"]
     assert len(compare_attributes(run_copy, other)) == 6
-    code, out, _ = cli("report", run_copy, other, "--data", faces, "--out", tmp_path / "page.html")
+    frame = to_frame(first)
+    assert frame["value"].tolist() == [row.value for row in first]
+    # Its tests are of attributes.
+    assert cli("report", run_copy, "--paper", "navit", "--out", tmp_path / "other.html")[0] == 2
+    code, out, _ = cli("report", run_copy, other, "--data", faces, "--paper", "navit", "--out", tmp_path / "page.html")
     assert code == 0
     page = Page((tmp_path / "page.html").read_text())
     assert "attributes" in page.sections
+    assert "3e-4" in page.text
     accuracies, tests = (
         table(page, "Accuracy by attribute in %, 16"),
         table(page, f"{first[0].run} and {second[0].run}, 16"),
@@ -84,7 +89,7 @@ def test_two_runs_are_paired_on_a_page(cli, run_copy, faces, tmp_path):
         for row in (row for row in rows if row.metric in ("linear_probe_worst_group", "linear_probe_gap")):
             cell = worst[f"{row.slices['attribute']} by {row.slices['by']}"][2 * place + (row.metric.endswith("gap"))]
             assert cell.startswith(f"{100 * row.value:.1f}")
-            assert cell.endswith(str(row.slices.get("value", "")))
+            assert cell.endswith(str(row.slices.get("group_value", "")))
     assert len(table(page, "Accuracy by attribute and group in %, 16")) == 1 + 5 + 7 + 6
     # People are not shown.
     assert "samples" not in page.sections

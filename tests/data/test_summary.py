@@ -33,7 +33,7 @@ def test_mean_and_deviation_are_measured_once(tmp_path, monkeypatch):
     files = sorted((tmp_path / "images" / "train").rglob("*.png"))
     whole = np.stack([np.asarray(Image.open(path)) for path in files]) / 255
     assert found == Summary(
-        12, 64.0, tuple(np.round(whole.mean((0, 1, 2)), 3)), tuple(np.round(whole.std((0, 1, 2)), 3)), 12
+        12, 64.0, tuple(np.round(whole.mean((0, 1, 2)), 3)), tuple(np.round(whole.std((0, 1, 2)), 3)), 12, ("label",)
     )
     monkeypatch.setattr(stored, "measure_colours", None)
     assert ImageFolder(tmp_path / "images").summary() == found

@@ -103,3 +103,11 @@ def test_an_image_that_is_not_there_is_named(tmp_path):
     assert [one.path for one in out] == [str(root / "images/3.png")]
     example = left.example("test", 0, (8, 8))
     assert np.array_equal(example.image, np.asarray(Image.open(root / "images/50.png").resize((8, 8), 3)))
+
+
+def test_a_part_that_is_asked_for_takes_the_place_of_the_tasks_own(tmp_path):
+    source = open_source(f"vtab:{write_task(tmp_path / 'dmlab', classes=6)}")
+    assert source.transform.parts == "whole"
+    for parts in (0.35, 1.0):
+        made = source.with_view(parts=parts).transform
+        assert (made.parts, made.train_crop_mode, made.aspect) == (parts, None, (3 / 4, 4 / 3))

@@ -110,3 +110,19 @@ def test_a_task_of_another_name(tmp_path):
     assert (data.setting.lrs, data.grid_spec, data.group) == ((0.01,), f"vtab:{own},minival=0.2", "")
     with pytest.raises(InputError, match="SVHNN"):
         open_transfer_data([f"vtab:{tmp_path}"])
+
+
+def test_what_is_held_out_is_learned_from_in_the_end(tmp_path):
+    task, folder = write_task(tmp_path / "svhn"), pictures(tmp_path / "pets", count=10)
+    found, _ = open_transfer_data([f"vtab:{task},minival=0.2", f"{folder},minival=0.3"])
+    assert [(one.spec, one.images, one.setting.held_out) for one in found] == [
+        (f"vtab:{task}", 50, 0.2),
+        (folder, 20, 0.3),
+    ]
+    assert found[1].grid_spec == f"{folder},minival=0.3"
+
+
+def test_the_folder_where_one_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(write_task(tmp_path / "svhn"))
+    [data], _ = open_transfer_data(["vtab:."])
+    assert (data.name, data.title, data.group) == ("svhn", "SVHN", "Natural")

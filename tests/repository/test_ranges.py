@@ -16,6 +16,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Tables that other tests make anew: tests/encodings/test_lookhere_directions.py, tests/convert/test_timm_table.py.
 ELSEWHERE = {
     "encodings.md": {"| heads | `lookhere_180`, `lookhere_90` | `lookhere_45` | undirected |"},
+    "transfer.md": {"| data set | steps | learning rates | held out of train |"},
     "weights.md": {"| timm module | supported | refused |"},
 }
 

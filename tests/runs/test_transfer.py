@@ -99,6 +99,7 @@ def test_other_options_and_other_models_are_refused(tmp_path):
     assert refused(model, "digits", tmp_path / "out", lrs=[0.01], steps=4).field == "base.images"
     decided = refused(model, "digits", tmp_path / "new", training={"optimizer": {"lr": 3}})
     assert decided.field == "training.optimizer.lr"
+    assert refused(model, "digits", tmp_path / "out", lrs=[0.01], resolution=20).field == "--out"
     other = shutil.copytree(model, tmp_path / "other")
     assert refused(other, "digits", tmp_path / "out", lrs=[0.01]).field == "--out"
     for options in ({"lrs": [0.0]}, {"lrs": ["x"]}, {"seeds": 0}, {"held_out": 1.0}, {"training": {"lrr": 1}}):
@@ -106,6 +107,11 @@ def test_other_options_and_other_models_are_refused(tmp_path):
     assert refused(model, [], tmp_path / "new")
     assert refused(tmp_path / "nothing", "digits", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_rate_that_diverges_is_left_out(tmp_path):
+    found = sightline.transfer(save_tiny(tmp_path / "model"), "digits", tmp_path / "out", lrs=[0.001, 1e38], **SMALL)
+    assert (found.rows[0].lr, list(found.rows[0].held_out)) == (0.001, ["0.001"])
 
 
 def transfer_and_die(model, data, out, step):

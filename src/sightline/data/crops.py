@@ -182,9 +182,12 @@ class RandomResizedCrop:
         if isinstance(parts, str):
             require_known("parts", parts, get_args(TrainCrop))
             changes |= {"train_crop_mode": parts, "scale": (1.0, 1.0), "aspect": (1.0, 1.0)}
-        # The largest part of a source's own is kept with its smallest.
-        elif parts not in (None, self.scale[0]):
-            changes["scale"] = (parts, 1.0)
+        elif parts is not None:
+            # The largest part of a source's own is kept with its smallest.
+            if parts != self.scale[0]:
+                changes["scale"] = (parts, 1.0)
+            if self.train_crop_mode is not None:
+                changes |= {"train_crop_mode": None, "scale": (parts, 1.0), "aspect": RandomResizedCrop.aspect}
         return replace(self, **changes)
 
     @property

@@ -268,7 +268,7 @@ class FileSource(Source):
         files.read_headers(rows)
         self.remember()
         captions = json.dumps([self.captions[row] for row in rows]).encode() if self.captions else b""
-        for name, labels in self.attribute_labels.items():
+        for name, labels in self.attribute_labels.items() if "captions" not in self.provides else ():
             captions += repr((name, self.attributes[name])).encode() + labels[rows].tobytes()
         return Fingerprint.of(
             self.name + (hashlib.sha256(captions).hexdigest() if captions else ""),

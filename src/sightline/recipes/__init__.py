@@ -40,7 +40,7 @@ _RECIPES: dict[str, tuple[tuple[str, ...], Callable[..., Any]]] = {
     "navit_scenes": (("scenes",), embedded.navit_scenes),
     "scenes": (("scenes",), embedded.scenes),
     "segment_scenes": (("scenes",), dense.segment_scenes),
-    "vit_finetune": ((*_LABELLED, "csv", "digits", "scenes"), papers.vit_finetune),
+    "vit_finetune": ((*_LABELLED, "digits", "scenes"), papers.vit_finetune),
     "vit_imagenet": (_LABELLED, papers.vit_imagenet),
     "vit_masked_patches": ((*_LABELLED, "images"), papers.vit_masked_patches),
     "vit_scenes": (("scenes",), embedded.vit_scenes),

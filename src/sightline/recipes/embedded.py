@@ -68,8 +68,8 @@ def contrastive_scenes(data: str = "scenes:pairs") -> TrainConfig:
     """Captions of 96,000 whole scenes of two shapes at 32 px, batch 64, lr 1e-3; a text tower of 2 layers of width 96.
 
     `sightline train --recipe contrastive_scenes --encoding lookhere_90 --out runs/words`: 7.4e13 operations, 28 minutes
-    on one core with AVX2 alone; zero-shot top-1 of .98 at 32 px, .85 at 64 px, .64 at 96 px (1,000 scenes; three seeds).
-    Knowing the two shapes without their relation gives .25.
+    on one core with AVX2 alone; zero-shot top-1 of .98 at 32 px, .85 at 64 px, .64 at 96 px (1,000 scenes; three
+    seeds). Knowing the two shapes without their relation gives .25.
     """
     # With a learned table, order in a caption is still not read after 96,000 pairs.
     text = {"depth": 2, "dim": 96, "heads": 3, "length": 24, "encoding": "rope_axial"}

@@ -3,6 +3,7 @@ choose among them."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +15,10 @@ from sightline.data.source import Source
 from sightline.data.sources.vtab import TASKS, tasks_below
 from sightline.errors import InputError, unknown_name_error
 
-RESOLUTION, BATCH_SIZE = 384, 512
 RATES = (0.001, 0.003, 0.01, 0.03)
 # Of data that the table does not name: short below so many images.
 _FEW, _SHORT, _LONG = 10_000, 500, 10_000
 _WARMUP = 500
-VTAB = "VTAB-1k"
 
 
 @dataclass(frozen=True)
@@ -111,16 +110,19 @@ def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[s
 
 
 def _transfer_data(spec: str) -> TransferData:
+    kind, argument, share = parse_spec(spec)
+    # What is held out for the grid is learned from in the end.
+    spec = spec if share is None else f"{kind}:{argument}"
     source = open_source(spec)
     for split in ("train", "test"):
         source.check(split)
     if "label" not in source.provides:
         raise InputError(f"transfer: {spec}: its images have no classes", field="data", value=spec)
-    kind, argument, _ = parse_spec(spec)
-    place = Path(argument.partition(",")[0])
+    place = Path(argument.partition(",")[0]).resolve()
     known = TASKS.get(place.name) if kind == "vtab" else None
     name = re.sub(r"[^\w.+-]+", "_", place.name if place.exists() and argument else spec).strip("_")
     setting = VTAB_SETTING if kind == "vtab" else setting_of(source)
+    setting = setting if share is None else dataclasses.replace(setting, held_out=float(share))
     drawn, apart = source.is_synthetic or source.transform is None, "minival" in source.splits
     group = known.group if known else ""
     title, images = known.title if known else name, source.length("train")

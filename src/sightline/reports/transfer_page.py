@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from sightline.errors import InputError
 from sightline.published import Printed, paper
 from sightline.reports import page, style, words
 from sightline.reports.lines import WHOLE as PERCENT
@@ -17,18 +20,19 @@ PAPERS = ("vit",)
 _LOOK = {"marker": "o", "markersize": 6, "linewidth": 0}
 
 
-def render(rows: Sequence[TransferRow], command: str, *, papers: Sequence[str] = ()) -> str:
+def render(rows: Sequence[TransferRow], command: str, *, title: str | None = None, papers: Sequence[str] = ()) -> str:
     """The HTML text: equal rows give equal text.
 
     Args:
         rows: of one model or several.
-        command: the line that makes it again.
+        command: the line that makes it again; title: its heading.
         papers: whose numbers stand beside, of `PAPERS`.
     """
+    rows = by_size(rows)
     some, printed = rows[0], [one for name in papers for one in paper(name).numbers]
     return page.render(
         "transfer.html",
-        title=f"Transfer to {words.listed(_titles(rows))}",
+        title=title or f"Transfer to {words.listed(_titles(rows))}",
         command=command,
         words=words,
         models=_models(rows),
@@ -36,6 +40,8 @@ def render(rows: Sequence[TransferRow], command: str, *, papers: Sequence[str] =
         said=[paper(name) for name in papers],
         different=(some.batch_size, some.resolution) != (512, 384)
         or any(row.group and row.steps != 2500 for row in rows),
+        sizes=words.listed([str(side) for side in sorted({row.resolution for row in rows})]),
+        batches=words.listed([str(size) for size in sorted({row.batch_size for row in rows})]),
         steps=words.span([f"{steps:,}" for steps in sorted({row.steps for row in rows if not row.tasks})]),
         by_group=drawn(_by_group(rows, printed), "groups", "Top-1 accuracy on VTAB-1k by group of tasks", height=3.6),
         tables=tables(rows, printed),
@@ -43,8 +49,28 @@ def render(rows: Sequence[TransferRow], command: str, *, papers: Sequence[str] =
     )
 
 
+def by_size(rows: Sequence[TransferRow]) -> list[TransferRow]:
+    """The rows, with the size in the name of a model that is there at several.
+
+    Raises:
+        InputError: a data set of a model is there twice.
+    """
+    sizes: dict[str, set[int]] = {}
+    for row in rows:
+        sizes.setdefault(row.model, set()).add(row.resolution)
+    named = [
+        replace(row, model=f"{row.model} at {row.resolution} px") if len(sizes[row.model]) > 1 else row for row in rows
+    ]
+    counts = Counter((row.model, row.title) for row in named)
+    for (model, title), count in counts.items():
+        if count > 1:
+            raise InputError(f"report: {title} by {model} is there twice (expected each once)")
+    return named
+
+
 def print_transfer(rows: Sequence[TransferRow]) -> None:
     """Print what was reached on each data set, and the means of VTAB-1k."""
+    rows = by_size(rows)
     for table in tables(rows).values():
         print_cells(table)
     if any(row.interval for row in rows):
@@ -126,8 +152,8 @@ def _value_of(numbers: Mapping[str, float], title: str, part: str, rows: Sequenc
     """What is printed of a line; of a mean, over the same tasks."""
     if part != "groups":
         return numbers.get(_plain(f"{VTAB}/{title}" if part == "tasks" else title))
-    tasks = next(row.tasks for row in rows if row.title == title)
-    values = [numbers.get(_plain(f"{VTAB}/{task}")) for task in tasks]
+    tasks, *others = dict.fromkeys(row.tasks for row in rows if row.title == title)
+    values = [numbers.get(_plain(f"{VTAB}/{task}")) for task in tasks] if not others else [None]
     there = [value for value in values if value is not None]
     return sum(there) / len(there) if len(there) == len(values) else None
 

@@ -14,7 +14,7 @@ from sightline.results.rows import MetricValue, ResultRow, Row, read_rows
 from sightline.results.statistics import holm, mcnemar, signed_rank
 
 TOP1, MEAN, WORST, GAP = "linear_probe_top1", "linear_probe_mean", "linear_probe_worst_group", "linear_probe_gap"
-ATTRIBUTE, BY, VALUE = "attribute", "by", "value"
+ATTRIBUTE, BY, VALUE = "attribute", "by", "group_value"
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def compare_attributes(
         shown: of the first and of the second one size, as `("tokens:196", "224 px")`; by default all that both have.
 
     Raises:
-        InputError: a folder has no such rows, or images differ.
+        InputError: a folder has no such rows, images differ, or no size is common.
     """
     given = []
     for number, folder in enumerate(map(Path, (first, second))):
@@ -65,7 +65,9 @@ def compare_attributes(
         given.append([row for row in rows if not shown or row.size_label == shown[number]])
         if not given[-1]:
             raise InputError(f"{folder}: has no such rows (expected: evaluate --measures linear_probe --data csv:FILE)")
-    return pair_attributes(*given)
+    if not (found := pair_attributes(*given)):
+        raise InputError(f"{first}, {second}: were measured at no size in common (expected shown, a size of each)")
+    return found
 
 
 def pair_attributes(first: Iterable[ResultRow], second: Iterable[ResultRow]) -> list[AttributePair]:

@@ -21,6 +21,9 @@ from sightline.runs import outputs
 from sightline.runs.console import command_line
 from sightline.runs.report_content import compose_report
 
+NAVIT = "navit"
+"""The paper that prints tests of attributes, and no curve."""
+
 
 @dataclass(frozen=True)
 class WrittenReport:
@@ -48,7 +51,7 @@ def report(
     Args:
         runs: folders of runs that were trained and evaluated on the same data, or of `transfer`, one a model.
         data: shows what was measured on this data set; on that of the training unless given.
-        papers: whose printed curves stand beside: `lookhere`, `rope_vit`; of transfers `vit`.
+        papers: whose printed curves stand beside: `lookhere`, `rope_vit`; of attributes `navit`; of transfers `vit`.
         title: its heading.
 
     Raises:
@@ -61,19 +64,22 @@ def report(
         raise InputError("report: expected at least one folder of a run")
     outputs.claim_file(out, inputs=outputs.Inputs(models=folders), overwrite=overwrite)
     for name in papers:
-        require_known("--paper", name, transfer_page.PAPERS if transfers else published.with_curves())
+        require_known("--paper", name, transfer_page.PAPERS if transfers else [*published.with_curves(), NAVIT])
     words = ("report", *folders, *(() if data is None else ("--data", data)))
     words = (*words, *(("--paper", ",".join(papers)) if papers else ()), "--out", out)
     if transfers:
-        if len(transfers) < len(folders):
-            raise InputError("report: expected folders of transfer alone, or of runs alone")
+        if len(transfers) < len(folders) or data is not None:
+            raise InputError("report: expected folders of transfer alone, without --data, or of runs alone")
         rows = [row for file in transfers for row in read_rows(file, TransferRow)]
-        write_out(out, transfer_page.render(rows, command_line(*words), papers=papers))
+        write_out(out, transfer_page.render(rows, command_line(*words), title=title, papers=papers))
         return WrittenReport(out, rows)
     content = compose_report(folders, command_line(*words), data=data, title=title, papers=papers)
-    if papers:
-        study = Study.of(content.rows)
-        for name in papers:
+    study = Study.of(content.rows) if papers else None
+    for name in papers:
+        if name == NAVIT and not any(row.right for row in content.rows):
+            expected = "expected runs measured by --measures linear_probe on a table with attributes"
+            raise InputError(f"--paper {name}: prints tests of attributes alone ({expected})", field="--paper")
+        if study is not None and name != NAVIT:
             check_paper(study, published.paper(name))
     make_parent(out)
     write_report(out, content)

@@ -200,7 +200,7 @@ def compose_report(
     with contextlib.suppress(SightlineError):
         source, _ = first.source.check_readable(_split_of(first.source), skip_unreadable=first.skip_unreadable)
         # Of annotated people none is shown.
-        source = None if source.attributes else source
+        source = None if source.attributes and "captions" not in source.provides else source
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
     # What a folder holds was said of the data of the training.
@@ -245,8 +245,10 @@ def _alike(runs: Mapping[Path, Sequence[ResultRow]]) -> dict[tuple[str, str], di
         )
         for side in sorted(side for side in one.keys() & other.keys() if side is not None):
             if one[side].is_file() and other[side].is_file():
-                made = error_consistency(read_logits(one[side]), read_logits(other[side]))[0]
-                found.setdefault((pair[0][1][0].run, pair[1][1][0].run), {})[side] = made
+                # Of two runs that share no image there is none.
+                with contextlib.suppress(InputError):
+                    made = error_consistency(read_logits(one[side]), read_logits(other[side]))[0]
+                    found.setdefault((pair[0][1][0].run, pair[1][1][0].run), {})[side] = made
     return found
 
 

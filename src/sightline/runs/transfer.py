@@ -80,14 +80,14 @@ def transfer(
 
     Raises:
         InputError: the model or a data set cannot be opened, or `out` is of another model or other options.
-        SweepError: a training failed twice.
+        SweepError: a training on all of train failed twice, or all of a grid did.
     """
     asked = cast("TransferOptions", changed(options or TransferOptions(), changes))
     model, out = str(model), Path(out)
     lrs = _check(asked)
     sets, missing = open_transfer_data([data] if isinstance(data, str) else data)
     outputs.guard_folder(out, outputs.Inputs(models=[model], data=[one.spec for one in sets]), "--out", deletes=False)
-    rows = _rows_in(out / TRANSFER, model)
+    rows = _rows_in(out / TRANSFER, model, asked)
     begin(sets, missing)
 
     def run(one: TransferData, part: str, config: dict[str, Any]) -> SweepResult:
@@ -97,7 +97,11 @@ def transfer(
         with watch(f"{one.title} ({sets.index(one) + 1} of {len(sets)}), {part}", made.config.count) as callbacks:
             found = sweep(made, device=device, **{"warn": warn_user, **callbacks})
         for number, fault in sorted(found.state.failed.items()):
-            raise SweepError(f"{made.folder(found.state.cells[number])}: failed twice: {fault}")
+            said = f"{made.folder(found.state.cells[number])}: failed twice: {fault}"
+            if part == FINAL or not found.scores:
+                raise SweepError(said)
+            # A rate may be too high; others are there.
+            warn_user(said)
         return found
 
     if (held := asked.held_out) is not None:
@@ -155,11 +159,14 @@ def _refuse_other(asked: Sweep) -> None:
             raise InputError(f"{asked.out}: {was} (expected the same options, or another --out)", field=name)
 
 
-def _rows_in(path: Path, model: str) -> list[TransferRow]:
+def _rows_in(path: Path, model: str, asked: TransferOptions) -> list[TransferRow]:
+    """What is there, all of it of this model and trained alike, as means over tasks are."""
     rows = read_rows(path, TransferRow) if path.exists() else []
     for row in rows:
-        if row.model != model:
-            raise InputError(f"{path}: is of {row.model} (expected another --out for {model})", field="--out")
+        before, now = (row.model, row.resolution, row.batch_size), (model, asked.resolution, asked.batch_size)
+        if before != now:
+            said = "{} at {} px, batch {}".format(*before)
+            raise InputError(f"{path}: is of {said} (expected the same, or another --out)", field="--out")
     return rows
 
 

@@ -25,7 +25,7 @@ def report(
     Args:
         data: What was measured on this data set (evaluate --data); on that of the training unless given.
         paper: Draw what these papers printed beside what was measured: lookhere (tables 1 and 6), rope_vit (table 5);
-            of transfers vit (tables 2 and 9).
+            of transfers vit (tables 2 and 9); of attributes navit (figure 12).
         out: The page.
         title: Its heading; what was measured, by resolution, unless given.
         overwrite: Replace the page if it exists.

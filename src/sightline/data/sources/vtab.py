@@ -79,7 +79,7 @@ class Vtab(ClassificationFiles):
                     labels[split, path] = label
         names, paths = [f"{split}/{path}" for split, path in labels], [root / path for _, path in labels]
         listing = ImageIndex.of_files(names, paths)
-        known, highest = TASKS.get(root.name), max(labels.values(), default=-1) + 1
+        known, highest = TASKS.get(root.resolve().name), max(labels.values(), default=-1) + 1
         classes = known.classes if known else highest
         if highest > classes:
             raise InputError(f"{root}: label {highest - 1} is none of {classes} classes (expected: 0 to {classes - 1})")
@@ -119,7 +119,7 @@ def tasks_below(root: Path) -> dict[str, Path | None]:
         return (folder / "test.txt").is_file()
 
     if there(root):
-        return {root.name: root}
+        return {root.resolve().name: root}
     found = {name: root / name if there(root / name) else None for name in TASKS}
     return found if any(found.values()) else {}
 
