@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sightline.data.open import open_source, recognise_layout
 from sightline.data.targets import Captions, Label, LabelledCaptions, Target
@@ -211,3 +212,14 @@ def test_each_image_is_paired_with_its_own_row(tmp_path):
     for attribute in before.attributes:
         assert pairs(before, attribute) == pairs(after, attribute)
     assert len(set(itertools.chain(*(pairs(before, one).values() for one in before.attributes)))) > 6
+
+
+def test_few_images_of_many_values(tmp_path):
+    """FairFace's columns, and those that an option names, may have a value for each image."""
+    for number in range(3):
+        Image.new("RGB", (4, 4)).save(tmp_path / f"{number}.png")
+    lines = ["file,age,mood", *(f"{number}.png,{number}0-{number}9,m{number}" for number in range(3))]
+    (tmp_path / "train.csv").write_text("\n".join(lines) + "\n")
+    table = f"csv:{tmp_path / 'train.csv'}"
+    assert list(open_source(table).attributes) == ["age"]
+    assert list(open_source(f"{table},group=mood").attributes) == ["age", "mood"]

@@ -22,6 +22,7 @@ from sightline.io.read import ROWS, read_text
 _PATHS, _CAPTIONS = ("path", "file", "image", "filepath"), ("caption", "title", "text")
 # FairFace's says which images are its balanced test; a column without a name numbers rows.
 _NO_LABEL_COLUMNS = ("", "service_test")
+_FAIRFACE = ("age", "gender", "race")
 _CELEBA, _PARTITION, _IMAGES = "list_attr_celeba.txt", "list_eval_partition.txt", "img_align_celeba"
 _PARTS = {"0": "train", "1": "val", "2": "test"}
 _SEVERAL = "\0"
@@ -35,11 +36,12 @@ class CsvTable(ClassificationFiles):
     split that a word of the table's name means (`train.csv`), else `train`. Several rows of one image are several
     captions. An image that is not there, or without a caption where there are captions, is one that cannot be read.
 
-    Every other column that has two values, and at most half as many as images, is an attribute; an image without a word
-    there, or with several, has no label in it. The only attribute of a table without captions is the class, or else
-    what `,label=NAME` names: images without that are left out, but of splits that have none. `,group=NAME+NAME` names
-    those by which accuracy is cut. A DIR has a table for each split (`fairface_label_train.csv`), or is CelebA's with
-    `list_attr_celeba.txt`, which may be named itself too, `img_align_celeba/` and `list_eval_partition.txt`.
+    Every other column that has two values, and at most half as many as images unless it is named in an option or is
+    FairFace's, is an attribute; an image without a word there, or with several, has no label in it. The only attribute
+    of a table without captions is the class, or else what `,label=NAME` names: images without that are left out, but of
+    splits that have none. `,group=NAME+NAME` names those by which accuracy is cut. A DIR has a table for each split
+    (`fairface_label_train.csv`), or is CelebA's with `list_attr_celeba.txt`, which may be named itself too,
+    `img_align_celeba/` and `list_eval_partition.txt`.
     """
 
     name: ClassVar[str] = "csv"
@@ -68,7 +70,9 @@ class CsvTable(ClassificationFiles):
         if not numbers:
             raise InputError(f"{place}: has no rows of a split (expected: a path and a caption or labels in each)")
         self.skipped = tuple(Unreadable(one, "not a split") for one in unknown)
-        found = {column: one for column, own in words.items() if (one := _labels(own, len(numbers))) is not None}
+        known = {*_FAIRFACE, label, *(group.split("+") if group else ())}
+        every = ((column, _labels(own, len(numbers), column in known)) for column, own in words.items())
+        found = {column: one for column, one in every if one is not None}
         captioned = any(captions)
         if not captioned and not found:
             expected = f"expected: {', '.join(_CAPTIONS)}, or a column of at most half as many labels as images"
@@ -149,11 +153,11 @@ def _celeba(file: Path, count: int, lines: list[list[str]]) -> tuple[list[str], 
     return names, (dict(zip(names, one, strict=True)) for one in said)
 
 
-def _labels(words: list[str], images: int) -> tuple[tuple[str, ...], np.ndarray] | None:
+def _labels(words: list[str], images: int, known: bool) -> tuple[tuple[str, ...], np.ndarray] | None:
     """The values of a column, numbers by size and words as people count, and of each image the number of its value;
-    None where they are no labels."""
+    None where they are no labels; `known` ones may be as many as images."""
     values = set(words) - {"", _SEVERAL}
-    if not 2 <= len(values) <= sum(word in values for word in words) / 2:
+    if len(values) < 2 or not (known or len(values) <= sum(word in values for word in words) / 2):
         return None
     try:
         names = sorted(values, key=lambda one: (float(one), one))
