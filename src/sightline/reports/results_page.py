@@ -59,6 +59,8 @@ def render(report: Report) -> str:
     beside |= {figures.RIGHT, figures.SURE} if figures.is_calibrated(study) else set()
     alike = tables.error_consistency(study, report.alike)
     beside |= {"shape_bias"}
+    # Those of attributes, of a paper that has no curve.
+    tests = {name: [one for one in paper(name).numbers if one.metric == "wilcoxon_p"] for name in report.papers}
     validation = [(run, point) for run in report.runs for point in run.validation]
     return page.render(
         "report.html",
@@ -78,10 +80,10 @@ def render(report: Report) -> str:
         groups=parts.pop("group", []),
         parts=[table for some in parts.values() for table in some],
         attributes=attributes_parts(study),
-        tests=[one for name in report.papers for one in paper(name).numbers if one.metric == "wilcoxon_p"],
+        tests=[one for some in tests.values() for one in some],
         people=[table for table in (tables.by_resolution(study, "shape_bias"), alike) if table is not None],
         attacked=[table for metric in attacked for table in tables.by_attack(study, metric)],
-        published=[_published(study, name) for name in report.papers if paper(name).curve is not None],
+        published=[_published(study, name) for name in report.papers if not tests[name]],
         inside=analysis_page.by_layer_sections(report.inside, order),
         views=_views(report.fields, report.runs),
         points=[point for _, point in validation],
