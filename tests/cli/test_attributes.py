@@ -63,8 +63,8 @@ def test_two_runs_are_paired_on_a_page(cli, run_copy, faces, tmp_path):
     pairs = compare_attributes(run_copy, other, data=faces, shown=("16 px", "16 px"))
     assert [pair.attribute for pair in pairs] == ["age", "gender", "race"]
     assert len(compare_attributes(run_copy, other)) == 6
-    frame = to_frame(first)
-    assert frame["value"].tolist() == [row.value for row in first]
+    every = rows_of(run_copy, faces)
+    assert to_frame(every)["value"].tolist() == [row.value for row in every]
     # Its tests are of attributes.
     assert cli("report", run_copy, "--paper", "navit", "--out", tmp_path / "other.html")[0] == 2
     code, out, _ = cli("report", run_copy, other, "--data", faces, "--paper", "navit", "--out", tmp_path / "page.html")
