@@ -84,7 +84,7 @@ class Case:
 
     def chosen_layout(self) -> TokenLayout:
         """In the order of tokens that the back end in force wants; a model lays its patches so once."""
-        tile = preferred_tile(self.pattern, self.layout)
+        tile = preferred_tile(self.pattern, self.layout, AttentionSpec.of_values(self.inputs.permute(2, 0, 3, 1, 4)[0]))
         return self.layout if tile is None else self.layout.tiled(tile)
 
     def sdpa(self, bias: Tensor | None) -> list[Tensor]:

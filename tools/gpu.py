@@ -1,7 +1,7 @@
 """All that needs a GPU, in one run of minutes: every GPU test, then rows of attention, packed steps and whole models.
 
     python3 tools/gpu.py [--minutes 8] [--out FOLDER] [--only tests attention packed models]
-                         [--device cuda|cpu] [--dry-run]
+                         [--match REGEX] [--device cuda|cpu] [--dry-run]
 
 Needs a Python with torch, timm, pytest, pytest-xdist, hypothesis, numpy, scipy, pandas and safetensors, and no package
 registry: pydantic, what it needs, filelock and ruamel.yaml are taken from the wheels in `.whl/` (`make gpu-wheels`)
@@ -19,6 +19,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -92,7 +93,7 @@ def run_tests(out: Path, seconds: float) -> bool:
         "-m",
         "gpu",
         "-n",
-        "4",
+        str(max(1, (os.cpu_count() or 1) * 3 // 4)),
         "--tb=short",
         f"--junitxml={report}",
         *TESTS,
@@ -141,10 +142,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=8)
     parser.add_argument("--out", type=Path, help="a folder; benchmarks/results, of a CPU one that is made for it")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--match", default="", help="only cases whose line in --dry-run has this regular expression")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--dry-run", action="store_true", help="print every case with its estimate, and run none")
     chosen = parser.parse_args()
-    cases = [case for case in plan() if case.part in chosen.only]
+    cases = [case for case in plan() if case.part in chosen.only and re.search(chosen.match, case.words)]
     if chosen.dry_run:
         until = 0
         for number, case in enumerate(cases, start=1):

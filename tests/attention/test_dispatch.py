@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import attend, preferred_tile, use_backend
+from sightline.attention import AttentionSpec, attend, preferred_tile, use_backend
 from sightline.attention.dispatch import BACKENDS
 from sightline.attention.flex import TILE
 from sightline.tokens.layout import TokenLayout
@@ -15,10 +15,11 @@ from tests.attention.given import pattern, random_qkv
 def test_the_order_of_tokens() -> None:
     """A CPU keeps row-major order; whoever asks for a back end gets the order that it wants."""
     layout = TokenLayout.uniform((64, 64), 1)
-    assert preferred_tile(pattern(), layout) is None
+    spec = AttentionSpec(torch.device("cpu"), torch.float32, 4, 16)
+    assert preferred_tile(pattern(), layout, spec) is None
     for name in BACKENDS:
-        with use_backend(name):
-            assert preferred_tile(pattern(), layout) == (TILE if name == "flex" else None)
+        with use_backend(name), torch.no_grad():
+            assert preferred_tile(pattern(), layout, spec) == (TILE if name == "flex" else None)
 
 
 @pytest.mark.parametrize("learns", [True, False])

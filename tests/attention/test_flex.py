@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,30 +32,26 @@ def lookhere(name: str = "lookhere_45", depth: int = 1, layer: int = 0, **config
     return create_encoding(name, depth=depth, heads=HEADS, dim=HEADS * HEAD_DIM, **config).layer_pattern(layer)
 
 
-CENTRAL = DirectedBias(
-    views=(FieldOfView(((1, 0), (0, 1))), FieldOfView(((-1, 2), (0, 1)), "any"), FieldOfView(((1, 1),)), FieldOfView())
-    * 3,
-    slopes=(0.5, 1.0, 0.0, 0.3) * 3,
-    from_centre=(False, True, True, False) * 3,
-)
 PATTERNS = {
     "lookhere_180": lookhere("lookhere_180"),
     "lookhere_90": lookhere("lookhere_90"),
     "lookhere_45": lookhere("lookhere_45"),
     "alibi_2d": lookhere("alibi_2d"),
     "exact": lookhere("lookhere_90", rounding="exact"),
-    "sqrt, max": lookhere("lookhere_90", distance="sqrt", fill="max"),
-    "square, zero": lookhere("lookhere_45", distance="square", fill="zero"),
+    "sqrt": lookhere("lookhere_90", distance="sqrt"),
+    "square": lookhere("lookhere_45", distance="square"),
     "no penalty": lookhere("lookhere_45", global_slope=0.0),
     "any directions": lookhere(
         "lookhere", views=((33.0, 50.0, 0.5), (200.0, 200.0, 0.2), (90.0, 360.0, 1.0), (0.1, 180.0, 0.0)) * 3
     ),
-    "from the centre, any": Pattern((CENTRAL,)),
     "three half-planes": Pattern(
         (DirectedBias((FieldOfView(((1, 0), (0, 1), (1, -1))),) * HEADS, (1.0,) * HEADS, (False,) * HEADS),)
     ),
-    "sum": Pattern((CENTRAL,)) + lookhere("lookhere_90") + lookhere("alibi_2d"),
+    "oblong cells": Pattern(
+        (DirectedBias((FieldOfView(),) * HEADS, (0.3,) * HEADS, (False,) * HEADS, steps=(2.0, 0.5)),)
+    ),
 }
+CENTRAL = DirectedBias((FieldOfView(),) * HEADS, (0.5,) * HEADS, (False, True) * 6)
 
 
 def dropped(tile: Grid | None = None, grid: tuple[int, int] = (17, 19), kept: int = 150) -> TokenLayout:
@@ -77,11 +74,11 @@ def dense_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
 def kernel_bias(pattern: Pattern, layout: TokenLayout) -> Tensor:
     """What the mask and score functions say of every pair, as `dense_bias`."""
     rows = layout.coords.shape[0]
-    captured, _ = plan_flex(pattern, layout)
+    captured, _, distance = plan_flex(pattern, layout)
     slots = torch.arange(layout.slots)
     index = (torch.arange(rows).view(-1, 1, 1, 1), torch.arange(HEADS).view(-1, 1, 1), slots.view(-1, 1), slots)
     score = torch.zeros(rows, HEADS, layout.slots, layout.slots)
-    return captured.biased(score, *index).masked_fill(~captured.visible(*index), -torch.inf)
+    return captured.biased(score, *index, distance).masked_fill(~captured.visible(*index), -torch.inf)
 
 
 def layouts() -> list[TokenLayout]:
@@ -97,20 +94,24 @@ def layouts() -> list[TokenLayout]:
     return [*uniform, *packs, dropped(), dropped(TILE)]
 
 
+def exactly(pattern: Pattern) -> Pattern:
+    """The pattern without rounding, as the kernel computes it."""
+    return replace(pattern, terms=tuple(replace(term, rounding="exact") for term in pattern.terms))
+
+
 @pytest.mark.parametrize("name", PATTERNS)
 def test_mask_and_score_functions_equal_the_dense_bias(name: str) -> None:
-    """Bit for bit, official rounding too; a sum of terms up to the order of its additions."""
+    """The mask bit for bit, a penalty up to float32's rounding; an official one is rounded to bfloat16 besides."""
     torch.manual_seed(0)
     for layout in layouts():
-        found, expected = kernel_bias(PATTERNS[name], layout), dense_bias(PATTERNS[name], layout)
-        if len(PATTERNS[name].terms) == 1:
-            assert torch.equal(found, expected), layout
-        torch.testing.assert_close(found, expected, rtol=3e-7, atol=3e-7, msg=str(layout))
+        found, expected = kernel_bias(PATTERNS[name], layout), dense_bias(exactly(PATTERNS[name]), layout)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6, msg=str(layout))
+        torch.testing.assert_close(found, dense_bias(PATTERNS[name], layout), rtol=2**-8, atol=1e-6, msg=str(layout))
 
 
 def block_pairs(pattern: Pattern, layout: TokenLayout) -> tuple[Tensor, Tensor]:
     """(partly, fully): bool [1 or rows, heads, blocks, blocks], read back from the lists that the kernel walks."""
-    _, blocks = plan_flex(pattern, layout)
+    _, blocks, _ = plan_flex(pattern, layout)
     for four in (blocks[:4], blocks[4:]):
         assert all(one.dtype == torch.int32 and one.is_contiguous() for one in four)
     dense = [
@@ -151,7 +152,7 @@ def test_no_visible_pair_is_skipped_and_no_hidden_one_is_in_a_full_block(name: s
         assert not (fully & ~seen.all(-1)).any(), layout
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "exact", "square, zero", "from the centre, any", "sum"])
+@pytest.mark.parametrize("name", ["lookhere_90", "exact", "square"])
 def test_pruning_skips_only_blocks_beyond_the_bound(name: str) -> None:
     torch.manual_seed(0)
     saved = 0
@@ -167,11 +168,10 @@ def test_pruning_skips_only_blocks_beyond_the_bound(name: str) -> None:
         assert not (needed & ~pruned.bool()).any(), layout
         assert pruned.diagonal(dim1=-2, dim2=-1).all(), "each query keeps itself"
         saved += int((whole - pruned).sum())
-    # Where nothing stands outside a field of view, there is no penalty to prune by.
-    assert saved > 0 or name == "square, zero"
+    assert saved > 0
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "sqrt, max", "from the centre, any", "sum"])
+@pytest.mark.parametrize("name", ["exact", "sqrt", "three half-planes", "any directions"])
 def test_forward_equals_dense(name: str) -> None:
     torch.manual_seed(0)
     cases = [TokenLayout.uniform((17, 9), 2, tile=TILE), TokenLayout.uniform((3, 5), 1, num_prefix_tokens=0), LARGE[3]]
@@ -180,12 +180,13 @@ def test_forward_equals_dense(name: str) -> None:
         found = []
         for backend in ("sdpa", "flex"):
             with torch.no_grad(), use_backend(backend):
-                assert choose_backend(PATTERNS[name], layout, layout, AttentionSpec.of_values(q)) == backend
-                found.append(attend(q, k, v, PATTERNS[name], layout))
+                pattern = exactly(PATTERNS[name])
+                assert choose_backend(pattern, layout, layout, AttentionSpec.of_values(q)) == backend
+                found.append(attend(q, k, v, pattern, layout))
         assert (found[0] - found[1]).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "sqrt, max", "from the centre, any"])
+@pytest.mark.parametrize("name", ["exact", "three half-planes"])
 def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch refuses gradients on a CPU, but has the reference that its kernels are compared with."""
     monkeypatch.setattr("torch.nn.attention.flex_attention._validate_device", lambda *_: None)
@@ -205,10 +206,13 @@ def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> No
             assert (one - other).norm() < 1e-5 * one.norm()
 
 
-@pytest.mark.parametrize("name", ["lookhere_45", "lookhere_90+alibi_2d"])
+@pytest.mark.parametrize("name", ["lookhere_45", "alibi_2d"])
 @pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
 def test_a_whole_model_in_tile_order(name: str, pool: str) -> None:
-    model = create_model("vit_micro_patch4", encoding=name, pool=pool, num_classes=5, dim=48, heads=12, depth=2)
+    exact = {"rounding": "exact"} if name == "lookhere_45" else {}
+    model = create_model(
+        "vit_micro_patch4", encoding=name, encoding_options=exact, pool=pool, num_classes=5, dim=48, heads=12, depth=2
+    )
     randomise_parameters(model).eval()
     batch = torch.randn(2, 3, 44, 68)
     given = [batch, [batch[0], torch.randn(3, 20, 12), torch.randn(3, 36, 72)]]
@@ -239,17 +243,20 @@ def test_what_is_supported() -> None:
         assert not supports("flex", None, layout, layout, spec)
         assert not supports("flex", table, layout, layout, spec)
         assert not supports("flex", lookhere() + table, layout, layout, spec)
+        assert not supports("flex", lookhere() + lookhere("alibi_2d"), layout, layout, spec)
+        assert not supports("flex", lookhere("lookhere_90", fill="max"), layout, layout, spec)
+        assert not supports("flex", Pattern((CENTRAL,)), layout, layout, spec)
         assert not supports("flex", lookhere(), other, layout, spec)
     assert not supports("flex", lookhere(), layout, layout, spec), "no backward pass on a CPU"
 
 
 def test_caches_filled_under_inference_mode_can_train() -> None:
     flex._BY_VALUE.clear()
-    flex._table.cache_clear()
+    flex._capture_heads.cache_clear()
     layout = TokenLayout.uniform((5, 3), 1)
     with torch.inference_mode():
-        plan_flex(PATTERNS["from the centre, any"], layout)
-    captured, blocks = plan_flex(PATTERNS["from the centre, any"], layout)
+        plan_flex(PATTERNS["any directions"], layout)
+    captured, blocks, _ = plan_flex(PATTERNS["any directions"], layout)
     assert not any(one.is_inference() for one in (*captured, *blocks))
 
 
@@ -310,9 +317,9 @@ def test_ten_sizes_compile_few_kernels(train: bool) -> None:
 @pytest.mark.gpu
 @needs_cuda
 @pytest.mark.parametrize("name", PATTERNS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_the_kernel_equals_dense(name: str, dtype: torch.dtype) -> None:
-    limit = 1e-4 if dtype == torch.float32 else 0.03
+    limit = 0.004 if dtype == torch.float16 else 0.03
     packed = TokenLayout.packed([(9, 17), (14, 14), (3, 5)], tile=TILE, device="cuda")
     kept = torch.stack([torch.randperm(323)[:200] for _ in range(2)]).cuda()
     uniform = TokenLayout.uniform((17, 19), 2, tile=TILE, device="cuda")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sightline.attention import DirectedBias, FieldOfView, Pattern, TableBias, attend, use_backend
+from sightline.attention import DirectedBias, FieldOfView, Pattern, TableBias, attend, spreading, use_backend
 from sightline.attention import spreading as module
 from sightline.attention.dispatch import BACKENDS
 from sightline.attention.pattern import BFLOAT16_MAX
@@ -129,6 +129,8 @@ def test_tables_are_spread_over_pairs_in_one_way(rows: int, cols: int) -> None:
             expected[0, :, query, key] = table[:, dy + rows - 1, dx + cols - 1]
     for spread in (spread_by_rows(table, grid), spread_by_index(table, grid)):
         assert torch.equal(spread, expected)
+    # As on a GPU.
+    assert torch.equal(spreading._windows(spreading._by_column(table, grid), grid).reshape(expected.shape), expected)
     assert torch.equal(spread_over_tokens(table, coords, coords, grid), expected)
     for prefix, threads in itertools.product(((0, 0), (1, 1), (0, 3), (2, 1)), (1, 2)):
         with mock.patch.object(torch, "get_num_threads", return_value=threads):

@@ -58,18 +58,21 @@ def test_compiled_blocks_are_the_eager_ones(name: str, packed: bool, device: str
     from sightline.models.compile import compile_blocks
 
     torch.compiler.reset()
+    # FlexAttention is for half precision.
+    half = name == "lookhere_90"
     found = []
     for compiled in (False, True):
         model = model_on(device, name).train()
         if compiled:
             compile_blocks(model, dynamic=False)
         given: Any = images((33, 34), 2).to(device)
-        logits = model(list(given) if packed else given)
+        with torch.autocast(device, torch.bfloat16, enabled=half):
+            logits = model(list(given) if packed else given)
         loss_of(logits).backward()
         found.append({"logits": logits.detach(), **{key: one.grad for key, one in model.named_parameters()}})
     for key, expected in found[0].items():
         if expected is not None:
-            assert_near(found[1][key], expected, 1e-3)
+            assert_near(found[1][key], expected, 0.05 if half else 1e-3)
 
 
 def pack(seed: int, device: str) -> tuple[Tensor, TokenLayout]:
@@ -84,7 +87,7 @@ def pack(seed: int, device: str) -> tuple[Tensor, TokenLayout]:
 @pytest.mark.parametrize("name", ["lookhere_90", "learned_1d"])
 @pytest.mark.parametrize("sizes", ["packs", "a size a step"])
 def test_programs_are_few(sizes: str, name: str, device: str) -> None:
-    """Of 20 packs, and of 6 sizes, over all layers, forward and backward."""
+    """Of 20 packs, and of 6 sizes, over all layers, forward and backward, in bfloat16 as a run has them."""
     from torch._dynamo.utils import counters
 
     from sightline.models.compile import compile_blocks
@@ -93,15 +96,17 @@ def test_programs_are_few(sizes: str, name: str, device: str) -> None:
     counters.clear()
     model = model_on(device, name).train()
     compile_blocks(model, dynamic=sizes != "packs")
-    if sizes == "packs":
-        for seed in range(20):
-            rows, layout = pack(seed, device)
-            loss_of(model(rows, layout=layout)).backward()
-    else:
-        for grid in [(33, 33), (40, 30), (36, 36), (33, 64), (35, 41), (48, 25)]:
-            loss_of(model(images(grid).to(device))).backward()
+    with torch.autocast(device, torch.bfloat16):
+        if sizes == "packs":
+            for seed in range(20):
+                rows, layout = pack(seed, device)
+                loss_of(model(rows, layout=layout)).backward()
+        else:
+            for grid in [(33, 33), (40, 30), (36, 36), (33, 64), (35, 41), (48, 25)]:
+                loss_of(model(images(grid).to(device))).backward()
     assert 1 <= counters["stats"]["unique_graphs"] <= 3
-    assert not counters["graph_break"]
+    # A large bias is computed outside of the programs.
+    assert not counters["graph_break"] or (name, sizes) == ("lookhere_90", "a size a step")
 
 
 def test_lookhere_at_1024_px_takes_the_memory_of_no_encoding(device: str) -> None:
@@ -130,15 +135,19 @@ def test_a_step_hardly_waits_for_the_gpu(name: str, device: str) -> None:
     model = model_on(device, name).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     given = images((33, 34)).to(device)
-    for _ in range(2):
-        loss_of(model(given)).backward()
+
+    def step() -> None:
+        with torch.autocast(device, torch.bfloat16):
+            loss_of(model(given)).backward()
         optimizer.step()
+
+    for _ in range(2):
+        step()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            loss_of(model(given)).backward()
-            optimizer.step()
+            step()
         finally:
             torch.cuda.set_sync_debug_mode("default")
     waits = [str(one.message) for one in said if "synchroniz" in str(one.message)]

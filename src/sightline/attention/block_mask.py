@@ -37,15 +37,13 @@ class _Range(NamedTuple):
         return (self.low.unsqueeze(-1) <= keys.high.unsqueeze(-2)) & (keys.low.unsqueeze(-2) <= self.high.unsqueeze(-1))
 
 
-def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def block_pairs(layout: TokenLayout, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Which blocks of queries and keys meet, decided from their bounding boxes: never too little.
 
     Args:
         layout: of queries and keys alike.
         visible: bool [heads, 2 rows - 1, 2 cols - 1] by displacement key - query, as `BiasTerm.relative`, on a grid
             that covers those of all images.
-        near: bool [heads, 1 or rows, slots], which patches may be seen as keys at all; None for all. Each block meets
-            itself whatever these say.
 
     Returns:
         bool [1 or rows, heads, blocks, blocks] each: some pair of slots may meet and some may not; every pair meets.
@@ -71,8 +69,6 @@ def block_pairs(layout: TokenLayout, visible: Tensor, near: Tensor | None = None
 
     of_patches = _Range.of(image, ~prefix)
     patches = of_patches.overlaps(of_patches) & seen
-    if near is not None:
-        patches = patches & _blocks(near & ~prefix, False).any(-1).transpose(0, 1).unsqueeze(-2)
     every = torch.ones_like(prefix)
     images, of_prefix = _Range.of(image, every), _Range.of(image, prefix)
     free = of_prefix.overlaps(images) | images.overlaps(of_prefix)

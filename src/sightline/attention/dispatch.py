@@ -15,8 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sightline.attention import varlen
-from sightline.attention.flex import DTYPES, MIN_HEAD_DIM, MIN_SLOTS, TILE, FlexCall, has_triton, plan_flex
-from sightline.attention.pattern import DirectedBias, Pattern
+from sightline.attention.flex import (
+    DTYPES,
+    MIN_HEAD_DIM,
+    MIN_SLOTS,
+    TILE,
+    has_triton,
+    plan_flex,
+    supports_pattern,
+)
+from sightline.attention.pattern import Pattern
 from sightline.attention.sdpa import EagerCall, plan_sdpa
 from sightline.errors import InputError, unknown_name_error
 from sightline.tokens.grid import Grid
@@ -114,15 +122,12 @@ def _forced() -> str:
     return "auto" if torch.compiler.is_compiling() else _FORCED.get()
 
 
-def preferred_tile(pattern: Pattern | None, layout: TokenLayout) -> Grid | None:
+def preferred_tile(pattern: Pattern | None, layout: TokenLayout, spec: AttentionSpec) -> Grid | None:
     """The order, as `Segment.tile`, in which attention with this pattern wants the tokens of a row-major layout."""
     # A compiled or exported program takes `sdpa`, for which the order is nothing but work.
     if torch.compiler.is_compiling() or not layout.segments or layout.axes != 2:
         return None
-    forced = _forced()
-    if forced == "auto" and pattern is not None and layout.device.type == "cuda" and layout.slots >= MIN_SLOTS:
-        return TILE if pattern.directed and has_triton() else None
-    return TILE if forced == "flex" else None
+    return TILE if choose_backend(pattern, layout, layout, spec) == "flex" else None
 
 
 def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: TokenLayout, spec: AttentionSpec) -> bool:
@@ -135,11 +140,7 @@ def supports(name: str, pattern: Pattern | None, queries: TokenLayout, keys: Tok
         if pattern is not None or len(keys.segments) < 2 or not on_gpu:
             return False
         return spec.dtype in varlen.DTYPES and spec.head_dim <= varlen.MAX_HEAD_DIM and spec.head_dim % 8 == 0
-    if pattern is None or queries is not keys or keys.axes != 2 or not pattern.directed:
-        return False
-    # Tables are by the images' own grids: the greatest distance in a piece of a window is that of the whole.
-    pieces = any(one.window_grid != one.grid for one in keys.segments)
-    if pieces and any(isinstance(one, DirectedBias) and one.outside == "max" for one in pattern.terms):
+    if pattern is None or queries is not keys or keys.axes != 2 or not supports_pattern(pattern, keys):
         return False
     if on_gpu:
         return has_triton() and spec.dtype in DTYPES and spec.head_dim >= MIN_HEAD_DIM
@@ -159,7 +160,8 @@ def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLay
         return "sdpa"
     if spec.device.type == "cpu":
         return "auto"
-    if keys.slots >= MIN_SLOTS and supports("flex", pattern, queries, keys, spec):
+    # Images that are alike share a bias: `sdpa` builds it faster than FlexAttention computes it for each of them.
+    if len(keys.segments) > 1 and keys.slots >= MIN_SLOTS and supports("flex", pattern, queries, keys, spec):
         return "flex"
     return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
 
@@ -253,8 +255,6 @@ def _mark_dynamic(call: AttentionCall) -> None:
     if isinstance(call, varlen.VarlenCall):
         for ends in (call.query_ends, call.key_ends):
             torch._dynamo.maybe_mark_dynamic(ends, 0)
-    elif isinstance(call, FlexCall):
-        torch._dynamo.maybe_mark_dynamic(call.tensors.table, 1)
 
 
 def attend(

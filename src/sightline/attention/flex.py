@@ -1,5 +1,5 @@
-"""FlexAttention on a GPU: only blocks of 128 x 128 pairs that can meet are computed, and the bias of a pair is read
-from a small table by its displacement."""
+"""FlexAttention on a GPU: only blocks of 128 x 128 pairs that can meet are computed, and the bias of a pair is
+computed from where its two tokens stand."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from sightline.attention.block_mask import BLOCK, block_pairs
-from sightline.attention.pattern import BFLOAT16_MAX, DirectedBias, FieldOfView, Pattern
+from sightline.attention.pattern import DirectedBias, Distance, Pattern
 from sightline.attention.spreading import covering
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
-# Fewest slots of a row at which blocks beat a dense bias: 1.4 to 1.9 times at 1,025 on an H100, .8 to 1.4 at 577.
+# Fewest slots of a pack: below, its images are computed one by one.
 MIN_SLOTS = 1024
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = (torch.bfloat16, torch.float16)
+"""In float32 the rounding of official biases would be missed, and matrix products are the smaller part."""
 # triton's matrix product takes no fewer.
 MIN_HEAD_DIM = 16
 TILE = Grid(8, 16)
 """The order of tokens that this back end wants, as `Segment.tile`."""
 # Kernels that one process may compile: head sizes, dtypes, kinds of pattern, with and without gradients.
 RECOMPILE_LIMIT = 64
-# A prefix slot's place in the tables: below all others, so that any sum with it reads entry 0, which is 0.
-_NOWHERE = -(1 << 29)
+# Up to 64 numbers a head. With torch's own sizes the scores of a block do not fit into the registers of its warps:
+# four times as slow on an H200 (docs/explanation/decisions/flex.md).
+KERNEL_OPTIONS = {"BACKEND": "TRITON", "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 128, "fwd_num_warps": 4, "fwd_num_stages": 2}
+# Beyond any sum of a normal and a place (`supports_pattern`), and twice it is below the end of int32.
+_FAR = 2**29
 
 # (number, indices) of the partial and the full blocks of keys of each block of queries, then of queries of keys.
 Blocks = tuple[Tensor, ...]
@@ -53,33 +56,55 @@ class FlexTensors(NamedTuple):
     """What the mask and the scores are computed from; slots of all rows stand one after the other where rows differ.
 
     Attributes:
-        start: int32 [rows], where each row's slots start in `from_query`, `to_key`, `by_key`.
+        start: int32 [rows], where each row's slots start in `y`, `x` and `patch`.
         image: int32 [slots], the number of the image in its row.
-        from_query, to_key: int32 [slots or rows * slots]; their sum at a query and a key is the place of the
-            displacement in `table`, or below 0 for prefix slots.
-        table: float32 [heads, entries], the bias by displacement, -inf where it masks; entry 0 is 0.
-        by_key: float32 [heads, slots or rows * slots], the bias by key, or None.
+        y, x: int32 [slots or rows * slots], the cells; 0 of prefix slots.
+        patch: float32 [slots or rows * slots], 1 of patches and 0 of prefix slots.
+        steps: float32 [2], how far a cell is along each axis.
+        slopes: float32 [heads], the penalty of a distance of 1.
+        planes: int32 [heads, planes, 2], the normals of each head's view; (0, 0) for everything.
+        any_plane: bool [heads], heads that see what is in any of their planes; None where there are none such.
     """
 
     start: Tensor
     image: Tensor
-    from_query: Tensor
-    to_key: Tensor
-    table: Tensor
-    by_key: Tensor | None
+    y: Tensor
+    x: Tensor
+    patch: Tensor
+    steps: Tensor
+    slopes: Tensor
+    planes: Tensor
+    any_plane: Tensor | None
 
     def visible(self, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """FlexAttention's mask_mod: whether slots `query` and `key` are of one image; what a head sees is biased."""
-        return self.image[query] == self.image[key]
+        """FlexAttention's mask_mod: whether slots `query` and `key` are of one image, and the head looks there."""
+        same = self.image[query] == self.image[key]
+        i, j = self.start[row] + query, self.start[row] + key
+        # A prefix slot is beyond all planes, as a query and as a key.
+        far = [(_FAR * (1 - self.patch[slot])).int() for slot in (i, j)]
+        seen = []
+        for number in range(self.planes.shape[1]):
+            a, b = self.planes[head, number, 0], self.planes[head, number, 1]
+            at_query, at_key = (a * self.y[slot] + b * self.x[slot] for slot in (i, j))
+            seen.append(at_key + far[1] >= at_query - far[0])
+        if not seen:
+            return same
+        every, some = functools.reduce(torch.logical_and, seen), functools.reduce(torch.logical_or, seen)
+        return same & (every if self.any_plane is None else every | (self.any_plane[head] & some))
 
-    def biased(self, score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """FlexAttention's score_mod: the score of two slots of one image, plus its bias."""
-        j = self.start[row] + key
-        place = torch.clamp(self.from_query[self.start[row] + query] + self.to_key[j], min=0)
-        bias = self.table[head, place]
-        if self.by_key is not None:
-            bias = bias + torch.where(place > 0, self.by_key[head, j], 0.0)
-        return score + bias
+    def biased(
+        self, score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor, distance: Distance = "linear"
+    ) -> Tensor:
+        """FlexAttention's score_mod: the score of two slots that see each other, less the penalty of their distance."""
+        i, j = self.start[row] + query, self.start[row] + key
+        dy = self.steps[0] * self.y[j] - self.steps[0] * self.y[i]
+        dx = self.steps[1] * self.x[j] - self.steps[1] * self.x[i]
+        # Never 0, of which the inverse root is infinite. (A constant of the module would be an input of the program.)
+        penalty = dy * dy + 1e-30 + dx * dx
+        # A root is many instructions, the inverse of one is one.
+        for _ in range({"square": 0, "linear": 1, "sqrt": 2}[distance]):
+            penalty = penalty * torch.rsqrt(penalty)
+        return score - penalty * (self.slopes[head] * self.patch[i]) * self.patch[j]
 
 
 class FlexCall(NamedTuple):
@@ -87,6 +112,7 @@ class FlexCall(NamedTuple):
 
     tensors: FlexTensors
     blocks: Blocks
+    distance: Distance = "linear"
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """[rows, heads, slots, head_dim] each and the result."""
@@ -99,7 +125,9 @@ class FlexCall(NamedTuple):
         return compiled()(*map(_free_of_others, (q, k, v)), *self)
 
 
-def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks: Blocks) -> Tensor:
+def flex_forward(
+    q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks: Blocks, distance: Distance = "linear"
+) -> Tensor:
     """FlexAttention over the blocks that meet: [rows, heads, slots, head_dim] each."""
 
     # Functions of their own, not methods: torch looks at the code of what it inlines into the kernel.
@@ -107,11 +135,12 @@ def flex_forward(q: Tensor, k: Tensor, v: Tensor, captured: FlexTensors, blocks:
         return captured.visible(row, head, query, key)
 
     def biased(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return captured.biased(score, row, head, query, key)
+        return captured.biased(score, row, head, query, key, distance)
 
     # Made here, from tensors that are arguments: lengths that are attributes would be guarded one by one.
     block_mask = BlockMask((q.shape[2], k.shape[2]), *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=visible)
-    out = flex_attention(q, k, v, biased, block_mask, kernel_options={"BACKEND": "TRITON"})
+    options: Any = KERNEL_OPTIONS if q.shape[-1] <= 64 else {"BACKEND": "TRITON"}
+    out = flex_attention(q, k, v, biased, block_mask, kernel_options=options)
     assert isinstance(out, Tensor)
     return out
 
@@ -148,38 +177,35 @@ def _fixed(x: Tensor, *dims: int) -> Tensor:
     return x
 
 
+def supports_pattern(pattern: Pattern, layout: TokenLayout) -> bool:
+    """Whether a pattern is one term of views that mask and distances between tokens, of which the kernel is made."""
+    if len(pattern.terms) != 1 or not isinstance(term := pattern.terms[0], DirectedBias):
+        return False
+    normals = [normal for view in term.views for normal in (*view.planes, *view.within)]
+    furthest = max((sum(one.grid) for one in layout.segments), default=0)
+    small = all(len(normal) == 2 and max(map(abs, normal)) * furthest < _FAR for normal in normals)
+    masked = term.outside == "inf" or not normals
+    return masked and small and not any(view.within for view in term.views) and not any(term.from_centre)
+
+
 def plan_flex(pattern: Pattern, layout: TokenLayout) -> FlexCall:
     """What the kernel captures and which blocks it visits; made once for all layers of a model on one layout.
 
-    Slopes are part of the tables alone, which are kept apart, unless blocks are pruned by them. Padding is an image of
-    its own. Prefix tokens are slots as any other (not measured against keeping them apart): standing first, they move
-    the end of each tile into the next block. LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732
-    with one.
+    Slopes are captured apart from the blocks, unless blocks are pruned by them. Padding is an image of its own. Prefix
+    tokens are slots as any other (not measured against keeping them apart): standing first, they move the end of each
+    tile into the next block. LH-90 at 64 x 64 visits .604 of the pairs of blocks without one, .732 with one.
     """
-    terms = tuple(term for term in pattern.terms if isinstance(term, DirectedBias))
-    grids, bound = [segment.grid for segment in layout.segments], pattern.prune_below
-    cover = covering(grids)
-    # What blocks are found by: the views, and the penalties where there is a bound. The greatest penalty of an image's
-    # own grid is no less than that of any distance in it, so all is seen where it stands outside.
-    sight = tuple(
-        replace(
-            term,
-            views=(FieldOfView(),) * len(term.views) if term.outside == "max" else term.views,
-            scale=0.0 if bound is None else term.scale,
-        )
-        for term in terms
-    )
-    # One table serves all images, unless what stands outside a view depends on the grid.
-    if all(term.outside != "max" for term in terms):
-        grids = [cover] * len(grids)
+    (term,) = pattern.terms
+    assert isinstance(term, DirectedBias)
+    bound = pattern.prune_below
+    # What blocks are found by: the views, and the penalties where there is a bound.
+    sight = Pattern((replace(term, scale=0.0) if bound is None else term,), bound)
+    cover = covering(segment.grid for segment in layout.segments)
     with torch.inference_mode(False):
-        by_key = _remember(layout, ("by key", terms), lambda: _by_key(pattern, layout))
-        captured = _remember(layout, ("slots", tuple(grids), layout.rows), lambda: _capture(layout, grids))
-        key = ("blocks", sight, None if bound is None else (bound, terms))
-        blocks = _remember(layout, key, lambda: _find_blocks(layout, Pattern(sight, bound), cover, by_key))
-        flat = None if by_key is None else _fixed(by_key.flatten(1).clone(), 0)
-        table = _table(terms, tuple(dict.fromkeys(grids)), layout.device)
-    return FlexCall(captured._replace(table=table, by_key=flat), blocks)
+        captured = _remember(layout, "slots", lambda: _capture(layout))
+        blocks = _remember(layout, ("blocks", sight.terms, bound), lambda: _find_blocks(layout, sight, cover))
+        heads = _capture_heads(term, layout.device)
+    return FlexCall(FlexTensors(*captured, *heads), blocks, term.distance)
 
 
 # What was made for layouts of whole images, by what they are made of; for others it lives as long as they do.
@@ -200,60 +226,35 @@ def _remember(layout: TokenLayout, key: Any, make: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=64)
-def _table(terms: tuple[DirectedBias, ...], grids: tuple[Grid, ...], device: torch.device) -> Tensor:
-    """A 0 and the tables of some grids, one after the other: float32 [heads, entries]."""
-    tables = [Pattern(terms).tables(grid, device)[0].flatten(1) for grid in grids]
-    nothing = tables[0].new_zeros(tables[0].shape[0], 1)
-    # Slots of two images never meet, but their place is computed: it must be inside.
-    spare = [] if len(tables) == 1 else [nothing.expand(-1, max(table.shape[1] for table in tables))]
-    seen = [table.masked_fill(table <= -BFLOAT16_MAX, -torch.inf) for table in tables]
-    return _fixed(torch.cat([nothing, *seen, *spare], dim=1), 0)
-
-
-def _capture(layout: TokenLayout, grids: list[Grid]) -> FlexTensors:
-    """All but the tables, of which that of each image is by its grid of `grids`."""
-    starts, start = {}, 1
-    for grid in dict.fromkeys(grids):
-        starts[grid] = start
-        start += (2 * grid.rows - 1) * (2 * grid.cols - 1)
-    widths = torch.tensor([2 * grid.cols - 1 for grid in grids])
-    centres = torch.tensor([starts[grid] + (grid.rows - 1) * (2 * grid.cols - 1) + grid.cols - 1 for grid in grids])
-    per_slot = torch.stack((widths, centres)).int().repeat_interleave(torch.tensor(layout.seqlens), dim=1)
-    width, centre = F.pad(per_slot, (0, layout.padding)).to(layout.device)
-    y, x = layout.coords.int().unbind(-1)
-    cell = y * width + x
-    rows = torch.arange(layout.rows, device=layout.device, dtype=torch.int32)
-    start_of_row = rows * (layout.slots if len(y) > 1 else 0)
-    torch._dynamo.maybe_mark_dynamic(start_of_row, 0)
-    # Flat, and no views of other tensors, whose shapes would be looked at too.
-    image, from_query, to_key = (
-        one.flatten().clone()
-        for one in (
-            layout.image_ids[0].int(),
-            (centre - cell).masked_fill(layout.is_prefix, _NOWHERE),
-            cell.masked_fill(layout.is_prefix, _NOWHERE),
-        )
+def _capture_heads(term: DirectedBias, device: torch.device) -> tuple[Tensor | None, ...]:
+    """`steps`, `slopes`, `planes` and `any_plane` of `FlexTensors`."""
+    slopes = [term.scale * slope for slope in term.slopes]
+    most = max(len(view.planes) for view in term.views)
+    # One plane twice is one plane, whether all or any count.
+    planes = [(view.planes or ((0, 0),)) + (view.planes or ((0, 0),))[:1] * most for view in term.views]
+    some = [view.join == "any" and len(view.planes) > 1 for view in term.views]
+    normals = torch.tensor([one[:most] for one in planes], dtype=torch.int32, device=device)
+    return (
+        torch.tensor(term.steps or (1.0, 1.0), dtype=torch.float32, device=device),
+        _fixed(torch.tensor(slopes, dtype=torch.float32, device=device), 0),
+        _fixed(normals.reshape(len(planes), most, 2), 0, 1),
+        _fixed(torch.tensor(some, device=device), 0) if any(some) else None,
     )
-    return FlexTensors(start_of_row, image, from_query, to_key, table=cell, by_key=None)
 
 
-def _by_key(pattern: Pattern, layout: TokenLayout) -> Tensor | None:
-    """The pattern's bias by key at each slot, 0 at prefix slots: float32 [heads, 1 or rows, slots]; None for none."""
-    images = []
-    for segment in layout.segments:
-        _, table = pattern.tables(segment.grid, layout.device)
-        if table is None:
-            return None
-        y, x = segment.coords.unbind(-1)
-        # Tokens before heads, as `join` takes them.
-        images.append(table[:, y, x].permute(1, 2, 0))
-    return layout.join(torch.cat(images, dim=1)).permute(2, 0, 1).contiguous()
+def _capture(layout: TokenLayout) -> tuple[Tensor, ...]:
+    """`start`, `image`, `y`, `x` and `patch` of `FlexTensors`."""
+    y, x = layout.coords.int().masked_fill(layout.is_prefix.unsqueeze(-1), 0).unbind(-1)
+    rows = torch.arange(layout.rows, device=layout.device, dtype=torch.int32)
+    start = rows * (layout.slots if len(y) > 1 else 0)
+    torch._dynamo.maybe_mark_dynamic(start, 0)
+    # Flat, and no views of other tensors, whose shapes would be looked at too.
+    patch = (~layout.is_prefix).float().expand(y.shape)
+    return start, *(one.flatten().clone() for one in (layout.image_ids[0].int(), y, x, patch))
 
 
-def _find_blocks(layout: TokenLayout, sight: Pattern, cover: Grid, by_key: Tensor | None) -> Blocks:
-    bound = sight.prune_below
-    near = None if by_key is None or bound is None else by_key >= -bound
-    partly, fully = block_pairs(layout, sight.visible(sight.tables(cover, layout.device)[0]), near)
+def _find_blocks(layout: TokenLayout, sight: Pattern, cover: Grid) -> Blocks:
+    partly, fully = block_pairs(layout, sight.visible(sight.tables(cover, layout.device)[0]))
     made = BlockMask.from_kv_blocks(*_listed(partly), *_listed(fully), BLOCK_SIZE=BLOCK)
     lists = (
         (made.kv_num_blocks, made.kv_indices, made.full_kv_num_blocks, made.full_kv_indices),

@@ -77,9 +77,13 @@ def spread_beside_prefix(table: Tensor, grid: Grid, num_queries: int, num_keys: 
     """`with_prefix` of `spread_by_rows`, prefix slots without a bias, in one pass over the pairs and not three; for a
     table of which nothing is learned."""
     by_column, last = _by_column(table, grid), grid.rows - 1
-    bias = table.new_empty(1, len(table), num_queries + grid.cells, num_keys + grid.cells)
+    keys = num_keys + grid.cells
+    bias = table.new_empty(1, len(table), num_queries + grid.cells, keys + _spare(keys, table.device))[..., :keys]
     bias[:, :, :num_queries], bias[..., :num_keys] = 0.0, 0.0
     pairs = bias[0, :, num_queries:, num_keys:].unflatten(1, grid)
+    if table.device.type == "cuda":
+        pairs.copy_(_windows(by_column, grid).flatten(3))
+        return bias
     if table.device.type == "cpu" and torch.get_num_threads() == 1:
         windows, into = _array(by_column[:, :, last:]), _array(pairs)
         heads, cols, rows, cells = windows.strides
@@ -89,6 +93,19 @@ def spread_beside_prefix(table: Tensor, grid: Grid, num_queries: int, num_keys: 
     for row in range(grid.rows):
         pairs[:, row] = by_column[:, :, last - row : last - row + grid.rows].flatten(2)
     return bias
+
+
+def _spare(keys: int, device: torch.device) -> int:
+    """Columns to leave beside a bias of so many keys: torch copies one whose rows do not start at 16 bytes on a GPU."""
+    return -keys % 8 if device.type == "cuda" else 0
+
+
+def _windows(by_column: Tensor, grid: Grid) -> Tensor:
+    """The pairs [heads, *grid, *grid] of `_by_column`, in few calls: of the last row of queries first, since a row
+    further down has its window a step back, which strides may not take."""
+    heads, cols, shifts, _ = by_column.stride()
+    sides = (len(by_column), *grid, *grid)
+    return by_column.as_strided(sides, (heads, shifts, cols, shifts, 1)).flip(1)
 
 
 def _array(x: Tensor) -> np.ndarray:
@@ -127,12 +144,15 @@ def with_prefix(bias: Tensor, extra: Tensor | None, num_queries: int, num_keys: 
     if num_queries == 0 and num_keys == 0:
         return bias
     if extra is None:
-        return F.pad(bias, (num_keys, 0, num_queries, 0))
+        keys = num_keys + bias.shape[-1]
+        return F.pad(bias, (num_keys, _spare(keys, bias.device), num_queries, 0))[..., :keys]
     rows, heads, queries, keys = bias.shape
     on_patches, on_prefix, among = (value.view(1, heads, 1, 1) for value in extra.to(bias))
     left, right = among.expand(rows, -1, num_queries, num_keys), on_patches.expand(rows, -1, num_queries, keys)
-    below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias), dim=-1)
-    return torch.cat((torch.cat((left, right), dim=-1), below), dim=-2)
+    spare = bias.new_zeros(rows, heads, num_queries + queries, _spare(num_keys + keys, bias.device))
+    above = torch.cat((left, right, spare[:, :, :num_queries]), dim=-1)
+    below = torch.cat((on_prefix.expand(rows, -1, queries, num_keys), bias, spare[:, :, num_queries:]), dim=-1)
+    return torch.cat((above, below), dim=-2)[..., : num_keys + keys]
 
 
 class DisplacementIndex(NamedTuple):
