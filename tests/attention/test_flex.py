@@ -284,7 +284,7 @@ def test_ten_sizes_and_three_layers_are_one_program(train: bool, monkeypatch: py
     with torch.set_grad_enabled(train):
         for layout in model_layouts():
             for layer in range(3):
-                pattern = lookhere("lookhere_90", depth=3, layer=layer)
+                pattern = lookhere("lookhere_90", depth=3, layer=layer, rounding="exact")
                 q, k, v = map(flex._free_of_others, side_by_side(layout, requires_grad=train))
                 out = function(q, k, v, *plan_flex(pattern, layout))
                 if train:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -125,33 +120,6 @@ def test_a_miniature(cli, tmp_path, quick_start):
     after = tree(out)
     assert weights(out / "learned_1d_0") == trained
     assert {name for name in before if name.startswith("lookhere_90") and before[name] != after[name]} == set()
-
-
-@pytest.mark.slow
-def test_killed_it_goes_on_to_the_same(tmp_path):
-    """By SIGKILL in the middle, as the machine's; the weights of all runs are those of one that was not killed."""
-    words = [str(word) for word in (*MINI[:2], "lookhere_90", *MINI[3:-2], "--no-fine-tune")]
-    command = [sys.executable, "-m", "sightline", "compare", *words, "--out"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, whole], env=environment, check=True, capture_output=True)
-    process = subprocess.Popen(
-        [*command, killed],
-        env=environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    while process.poll() is None and not (killed / "lookhere_90_0" / "log.jsonl").exists():
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (killed / "comparison.jsonl").exists()
-    done = subprocess.run([*command, killed, "--resume"], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert weights(killed / "lookhere_90_0") == weights(whole / "lookhere_90_0")
-    rows, wanted = (read_rows(out / "comparison.jsonl", *COMPARISON_ROWS) for out in (killed, whole))
-    assert rows == wanted
 
 
 @pytest.mark.parametrize(("quick", "images", "expected"), [

@@ -80,7 +80,7 @@ def make_smaller(task, monkeypatch, **training):
 
 @pytest.mark.slow
 def test_a_quick_demonstration(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "QUICK_IMAGES", 640)
+    monkeypatch.setattr(recipes, "QUICK_IMAGES", 320)
     make_smaller("classification", monkeypatch)
     out = tmp_path / "d"
     monkeypatch.chdir(tmp_path)

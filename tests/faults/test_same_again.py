@@ -61,10 +61,9 @@ SAME = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("packed", [False, True], ids=["uniform", "packed"])
-def test_the_same_command_gives_the_same_run(packed, tmp_path):
+def test_the_same_command_gives_the_same_run(tmp_path):
     data = pictures(tmp_path / "data", classes=("a", "b", "c"), count=6)
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**CONFIG, "data": data, "packing": PACKING if packed else None}))
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**CONFIG, "data": data, "packing": PACKING}))
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(ORDER)
 

@@ -72,10 +72,12 @@ def pair(name: str, **options) -> tuple[VisionTransformer, VisionTransformer]:
     return compiled, eager
 
 
-@pytest.mark.parametrize("name", ["lookhere_90", "lookhere_90+rope_mixed"])
-def test_twenty_packs_by_flex_are_few_programs(name, counter, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "exact"), [("lookhere_90", "rounding"), ("lookhere_90+rope_mixed", "lookhere_90.rounding")]
+)
+def test_twenty_packs_by_flex_are_few_programs(name, exact, counter, monkeypatch) -> None:
     monkeypatch.setattr(dispatch, "supports", lambda name, pattern, *_: name == "flex" and pattern is not None)
-    compiled, eager = pair(name, **DROPS)
+    compiled, eager = pair(name, encoding_options={exact: "exact"}, **DROPS)
     check_steps(compiled, eager, packs(20), "flex")
     print(f"{name}: {counter.frame_count} programs of 20 packs in 3 layers")
     assert counter.frame_count <= 3
@@ -108,7 +110,8 @@ def test_ten_sizes_of_symbols_are_few_programs(counter) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("grid", [(3, 5), (17, 9), (30, 21)])
 def test_a_compiled_forward_by_flex_is_the_dense_one(grid, counter) -> None:
-    compiled, eager = (build("lookhere_90", depth=3, dim=48).eval() for _ in range(2))
+    exact = {"rounding": "exact"}
+    compiled, eager = (build("lookhere_90", encoding_options=exact, depth=3, dim=48).eval() for _ in range(2))
     compile_blocks(compiled)
     given = images(grid)
     with use_backend("flex"):

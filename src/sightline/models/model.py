@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from sightline.attention import AttentionSpec, preferred_tile
+from sightline.attention import preferred_tile
 from sightline.encodings import Knob, create_encoding
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
@@ -217,8 +217,7 @@ class Model(nn.Module):
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
         if not (self.blocks.takes_tiles and layout.segments) or any(one.tile is not None for one in layout.segments):
             return rows, layout
-        attn = self.blocks[0].attn
-        spec = AttentionSpec.of(rows.new_empty(0, dtype=self.anchor.dtype), attn.num_heads, attn.head_dim)
+        spec = self.blocks.attention_spec(rows.new_empty(0, dtype=self.anchor.dtype))
         tile = preferred_tile(self.encoding.hooks.pattern(0, layout), layout, spec)
         if tile is None:
             return rows, layout
