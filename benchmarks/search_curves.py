@@ -15,8 +15,11 @@ About 5 minutes of a core a run. Contrastive runs likewise, in half an hour a ru
     run=runs/words/${encoding}_$seed
     sightline train --recipe contrastive_scenes --encoding $encoding --seed $seed --threads 1 --out $run
     sightline evaluate $run --resolutions 32,64,96 --images 1000 --measures zero_shot
+    sightline train --recipe scenes --data scenes:pairs --images 96000 --batch-size 64 --parts null \\
+        --encoding $encoding --seed $seed --threads 1 --out runs/words/class_${encoding}_$seed
+    sightline evaluate runs/words/class_${encoding}_$seed --resolutions 32,64,96 --images 1000
     python benchmarks/search_curves.py runs/words/* --out benchmarks/results/words.jsonl \\
-        --metric zero_shot_top1 image_to_text_recall_at_1 text_to_image_recall_at_1
+        --metric zero_shot_top1 top1 image_to_text_recall_at_1 text_to_image_recall_at_1
 
 Intervals are of Student's t over seeds (95 %): how much another training would differ.
 Differences of encodings are taken seed by seed. Objects of `scenes:pairs` grow with the image; those of `scenes:search`

@@ -61,9 +61,14 @@ def segmentation_in_brief(rows: Rows) -> str:
 
 
 def words(rows: Rows) -> str:
-    """Zero-shot top-1 and retrieval of contrastive runs by size, as they are and shrunk to the size of training."""
-    titles = {"zero_shot_top1": "zero-shot top-1", "image_to_text_recall_at_1": "text of an image",
-              "text_to_image_recall_at_1": "image of a text"}  # fmt: skip
+    """Zero-shot top-1 and retrieval of contrastive runs by size, as they are and shrunk to the size of training, and
+    top-1 of the same model trained to classify."""
+    titles = {
+        "zero_shot_top1": "zero-shot top-1",
+        "top1": "top-1 of a classifier",
+        "image_to_text_recall_at_1": "text of an image",
+        "text_to_image_recall_at_1": "image of a text",
+    }
     places = sorted({(row["data"].removeprefix("scenes:"), row["resolution"]) for row in rows})
     # The task of the paper's kind first.
     places.sort(key=lambda place: not place[0].startswith("pairs"))

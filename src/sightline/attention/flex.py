@@ -235,7 +235,7 @@ def _capture_heads(term: DirectedBias, device: torch.device) -> tuple[Tensor | N
     some = [view.join == "any" and len(view.planes) > 1 for view in term.views]
     normals = torch.tensor([one[:most] for one in planes], dtype=torch.int32, device=device)
     return (
-        torch.tensor(term.steps or (1.0, 1.0), dtype=torch.float32, device=device),
+        _fixed(torch.tensor(term.steps or (1.0, 1.0), dtype=torch.float32, device=device), 0),
         _fixed(torch.tensor(slopes, dtype=torch.float32, device=device), 0),
         _fixed(normals.reshape(len(planes), most, 2), 0, 1),
         _fixed(torch.tensor(some, device=device), 0) if any(some) else None,
