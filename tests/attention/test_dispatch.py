@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sightline.attention import AttentionSpec, attend, preferred_tile, use_backend
-from sightline.attention.dispatch import BACKENDS
+from sightline.attention import AttentionSpec, attend, dispatch, preferred_tile, use_backend
+from sightline.attention.dispatch import BACKENDS, choose_backend
 from sightline.attention.flex import TILE
 from sightline.tokens.layout import TokenLayout
 from tests.attention.given import pattern, random_qkv
@@ -20,6 +20,23 @@ def test_the_order_of_tokens() -> None:
     for name in BACKENDS:
         with use_backend(name), torch.no_grad():
             assert preferred_tile(pattern(), layout, spec) == (TILE if name == "flex" else None)
+
+
+def test_who_computes_directed_attention_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bias serves images that are alike; the others have FlexAttention, in half precision."""
+    monkeypatch.setattr(dispatch, "has_triton", lambda: True)
+    kept = torch.stack([torch.randperm(4096)[:2048] for _ in range(2)])
+    layouts = {
+        "alike": TokenLayout.uniform((64, 64), 2),
+        "a pack of alike ones": TokenLayout.packed([(32, 32)] * 8),
+        "a pack": TokenLayout.packed([(32, 32), (20, 30)]),
+        "a small pack": TokenLayout.packed([(3, 2), (2, 3)]),
+        "dropped": TokenLayout.uniform((64, 64), 2).keep(kept),
+    }
+    for dtype in (torch.bfloat16, torch.float32):
+        spec = AttentionSpec(torch.device("cuda"), dtype, 12, 64)
+        found = {name for name, one in layouts.items() if choose_backend(pattern(), one, one, spec) == "flex"}
+        assert found == ({"a pack", "dropped"} if dtype == torch.bfloat16 else set())
 
 
 @pytest.mark.parametrize("learns", [True, False])

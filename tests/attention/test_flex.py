@@ -250,6 +250,12 @@ def test_what_is_supported() -> None:
     assert not supports("flex", lookhere(), layout, layout, spec), "no backward pass on a CPU"
 
 
+def test_layouts_that_differ_in_rows_alone_share_no_tensor_of_rows() -> None:
+    for rows in (2, 4):
+        layout = TokenLayout.uniform((5, 3), rows)
+        assert len(plan_flex(lookhere(), layout).tensors.start) == rows
+
+
 def test_caches_filled_under_inference_mode_can_train() -> None:
     flex._BY_VALUE.clear()
     flex._capture_heads.cache_clear()

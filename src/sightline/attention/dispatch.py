@@ -160,8 +160,9 @@ def choose_backend(pattern: Pattern | None, queries: TokenLayout, keys: TokenLay
         return "sdpa"
     if spec.device.type == "cpu":
         return "auto"
-    # Images that are alike share a bias: `sdpa` builds it faster than FlexAttention computes it for each of them.
-    if len(keys.segments) > 1 and keys.slots >= MIN_SLOTS and supports("flex", pattern, queries, keys, spec):
+    # Images that are alike share a bias, and `sdpa` builds it faster than FlexAttention computes it for each of them.
+    alike = len({one.cache_key for one in keys.segments}) == 1 and all(len(one.coords) == 1 for one in keys.segments)
+    if not alike and keys.slots >= MIN_SLOTS and supports("flex", pattern, queries, keys, spec):
         return "flex"
     return "varlen" if supports("varlen", pattern, queries, keys, spec) else "sdpa"
 

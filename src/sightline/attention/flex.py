@@ -19,18 +19,18 @@ from sightline.attention.spreading import covering
 from sightline.tokens.grid import Grid
 from sightline.tokens.layout import TokenLayout
 
-# Fewest slots of a pack: below, its images are computed one by one.
+# Fewest slots of a pack: below, `sdpa` takes its images in runs of those that are alike.
 MIN_SLOTS = 1024
 DTYPES = (torch.bfloat16, torch.float16)
-"""In float32 the rounding of official biases would be missed, and matrix products are the smaller part."""
+"""Not float32, in which a penalty without the rounding of `official` would be another number."""
 # triton's matrix product takes no fewer.
 MIN_HEAD_DIM = 16
 TILE = Grid(8, 16)
 """The order of tokens that this back end wants, as `Segment.tile`."""
 # Kernels that one process may compile: head sizes, dtypes, kinds of pattern, with and without gradients.
 RECOMPILE_LIMIT = 64
-# Up to 64 numbers a head. With torch's own sizes the scores of a block do not fit into the registers of its warps:
-# four times as slow on an H200 (docs/explanation/decisions/flex.md).
+# Up to 64 numbers a head. With torch's own sizes the scores of a block do not fit into the registers of its warps
+# (docs/explanation/decisions/flex.md).
 KERNEL_OPTIONS = {"BACKEND": "TRITON", "fwd_BLOCK_M": 64, "fwd_BLOCK_N": 128, "fwd_num_warps": 4, "fwd_num_stages": 2}
 # Beyond any sum of a normal and a place (`supports_pattern`), and twice it is below the end of int32.
 _FAR = 2**29
@@ -99,7 +99,7 @@ class FlexTensors(NamedTuple):
         i, j = self.start[row] + query, self.start[row] + key
         dy = self.steps[0] * self.y[j] - self.steps[0] * self.y[i]
         dx = self.steps[1] * self.x[j] - self.steps[1] * self.x[i]
-        # Never 0, of which the inverse root is infinite. (A constant of the module would be an input of the program.)
+        # Never 0, of which the inverse root is infinite. (A float of the module would be an input of the program.)
         penalty = dy * dy + 1e-30 + dx * dx
         # A root is many instructions, the inverse of one is one.
         for _ in range({"square": 0, "linear": 1, "sqrt": 2}[distance]):
@@ -179,7 +179,7 @@ def _fixed(x: Tensor, *dims: int) -> Tensor:
 
 def supports_pattern(pattern: Pattern, layout: TokenLayout) -> bool:
     """Whether a pattern is one term of views that mask and distances between tokens, of which the kernel is made."""
-    if len(pattern.terms) != 1 or not isinstance(term := pattern.terms[0], DirectedBias):
+    if len(pattern.terms) != 1 or type(term := pattern.terms[0]) is not DirectedBias:
         return False
     normals = [normal for view in term.views for normal in (*view.planes, *view.within)]
     furthest = max((sum(one.grid) for one in layout.segments), default=0)
@@ -202,7 +202,7 @@ def plan_flex(pattern: Pattern, layout: TokenLayout) -> FlexCall:
     sight = Pattern((replace(term, scale=0.0) if bound is None else term,), bound)
     cover = covering(segment.grid for segment in layout.segments)
     with torch.inference_mode(False):
-        captured = _remember(layout, "slots", lambda: _capture(layout))
+        captured = _remember(layout, ("slots", layout.rows), lambda: _capture(layout))
         blocks = _remember(layout, ("blocks", sight.terms, bound), lambda: _find_blocks(layout, sight, cover))
         heads = _capture_heads(term, layout.device)
     return FlexCall(FlexTensors(*captured, *heads), blocks, term.distance)
@@ -237,7 +237,7 @@ def _capture_heads(term: DirectedBias, device: torch.device) -> tuple[Tensor | N
     return (
         _fixed(torch.tensor(term.steps or (1.0, 1.0), dtype=torch.float32, device=device), 0),
         _fixed(torch.tensor(slopes, dtype=torch.float32, device=device), 0),
-        _fixed(normals.reshape(len(planes), most, 2), 0, 1),
+        _fixed(normals.reshape(len(planes), most, 2), 0, 1, 2),
         _fixed(torch.tensor(some, device=device), 0) if any(some) else None,
     )
 

@@ -161,9 +161,11 @@ def _recomputed(attended: Callable[..., Tensor], q: Tensor, *given: Any, element
     """attended(q, *given), whose bias of so many elements is made again for the backward pass: SDPA keeps its mask, a
     bias a layer.
 
-    Not where that is no more than the hidden layer of an MLP beside it, nor under torch.func's transforms and traces,
+    Not where that is no more than the hidden layer of an MLP beside it (on a GPU, where it is made faster, than the
+    queries), nor under torch.func's transforms and traces,
     which have neither such saving nor the hooks that checkpoints need."""
-    if torch.is_grad_enabled() and elements > 4 * q.numel() and not is_traced():
+    most = q.numel() if q.is_cuda else 4 * q.numel()
+    if torch.is_grad_enabled() and elements > most and not is_traced():
         return checkpoint(attended, q, *given, use_reentrant=False, preserve_rng_state=False)  # type: ignore[return-value]
     return attended(q, *given)
 

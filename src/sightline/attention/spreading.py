@@ -82,7 +82,9 @@ def spread_beside_prefix(table: Tensor, grid: Grid, num_queries: int, num_keys: 
     bias[:, :, :num_queries], bias[..., :num_keys] = 0.0, 0.0
     pairs = bias[0, :, num_queries:, num_keys:].unflatten(1, grid)
     if table.device.type == "cuda":
-        pairs.copy_(_windows(by_column, grid).flatten(3))
+        # A head at a time: its windows are copied twice.
+        for head, windows in enumerate(by_column.split(1)):
+            pairs[head : head + 1].copy_(_windows(windows, grid).flatten(3))
         return bias
     if table.device.type == "cpu" and torch.get_num_threads() == 1:
         windows, into = _array(by_column[:, :, last:]), _array(pairs)

@@ -20,9 +20,9 @@ def compile_blocks(model: Model, *, dynamic: bool = False) -> None:
     """Compile the forward pass of each block in place; `uncompile_blocks` undoes it.
 
     Blocks are given tensors alone, so layers share a program, and packs that are padded to one length do too. What
-    wraps a block (recomputing, sharding) stays outside. On a GPU directed attention is FlexAttention inside the
-    program, and packs without a pattern are torch's variable-length kernel; a large bias, and one made of what images
-    show, is computed outside of it.
+    wraps a block (recomputing, sharding) stays outside. On a GPU a pack is FlexAttention inside the program where its
+    attention is directed, and torch's variable-length kernel where it has no pattern; attention with a large bias, and
+    with one made of what images show, is computed outside of it.
 
     Args:
         model: with weights where it will compute.

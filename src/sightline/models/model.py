@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.fx import Proxy
 
-from sightline.attention import preferred_tile
+from sightline.attention import AttentionSpec, preferred_tile
 from sightline.encodings import Knob, create_encoding
 from sightline.encodings.base import PositionEncoding
 from sightline.errors import InputError
+from sightline.models.block import Block
 from sightline.models.config import Pool, ViTConfig
 from sightline.models.embedder import embedder_class
 from sightline.models.head import TokenHead, make_head
@@ -217,7 +218,11 @@ class Model(nn.Module):
         """Row-major patches in the order that attention wants: chosen here once, for all layers."""
         if not (self.blocks.takes_tiles and layout.segments) or any(one.tile is not None for one in layout.segments):
             return rows, layout
-        spec = self.blocks.attention_spec(rows.new_empty(0, dtype=self.anchor.dtype))
+        block = self.blocks[0]
+        if not isinstance(block, Block):
+            return rows, layout
+        tokens = rows.new_empty(0, dtype=self.anchor.dtype)
+        spec = AttentionSpec.of(tokens, block.attn.num_heads, block.attn.head_dim)
         tile = preferred_tile(self.encoding.hooks.pattern(0, layout), layout, spec)
         if tile is None:
             return rows, layout

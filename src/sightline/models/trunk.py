@@ -79,19 +79,13 @@ class Trunk(nn.ModuleList):
         not read. An architecture whose blocks want something else says it here."""
         return self.inputs_of(layer, tokens, layout, layout, encoding)
 
-    def attention_spec(self, tokens: Tensor, layer: int = 0) -> AttentionSpec:
-        """What is known of a layer's queries, keys and values before they are computed from tokens like these."""
-        block = self[layer]
-        assert isinstance(block, Block)
-        return AttentionSpec.of(tokens, block.attn.num_heads, block.attn.head_dim)
-
     def inputs_of(
         self, layer: int, tokens: Tensor, images: TokenLayout, meeting: TokenLayout, encoding: Hooks, **rest: Any
     ) -> LayerInputs:
         """As `layer_inputs`, of a block in which the tokens of `meeting` meet, as windows of `images`."""
         block = self[layer]
         assert isinstance(block, Block)
-        spec = self.attention_spec(tokens, layer)
+        spec = AttentionSpec.of(tokens, block.attn.num_heads, block.attn.head_dim)
         rotation = encoding.rotation(layer, meeting)
         pattern = encoding.pattern(layer, meeting)
         call = plan_attention(pattern, meeting, spec=spec, layer=layer, compiled=self.compiled)
