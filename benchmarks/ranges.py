@@ -238,6 +238,7 @@ TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "demonstration in brief": (("demo",), tables.demonstration_in_brief),
     "segmentation in brief": (("search_curves",), tables.segmentation_in_brief),
     "speed": (("beside_timm", "packing", "predict"), lambda *found: tables.speed(in_words, *found)),
+    "gpu": (("gpu_models", "gpu_packed"), tables.gpu),
     "loops": (("training", "loading"), tables.loops),
     "navit": (("navit",), tables.navit),
     "words": (("words",), tables.words),

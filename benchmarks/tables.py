@@ -222,3 +222,18 @@ def speed(in_words: Callable[[Rows], str], models: Rows, packs: Rows, prediction
          of(predictions, model="vit_small_patch16", precision="float32")],
     ]  # fmt: skip
     return markdown(["ours", "beside", "speed ratio"], lines)
+
+
+def gpu(models: Rows, packs: Rows) -> str:
+    """Training steps on a GPU over those of others, eager and compiled."""
+    found: dict[tuple[str, str, str], dict[bool, str]] = {}
+    for row in [*models, *packs]:
+        if "model" in row:
+            case = f"`{row['model']}`, {row['resolution']:,} px, {row['images']} images"
+        else:
+            case = f"ViT-S, {row['images']} packed images, {row['padding_factor']:.2f} times as many tokens padded"
+        encoding = row.get("encoding", row["subject"])
+        ratio = "{:.2f} [{:.2f}, {:.2f}]".format(row["ratio"], *row["interval"])
+        found.setdefault((case, row["baseline"], f"`{encoding}`"), {})[row["compiled"]] = ratio
+    lines = [[*case, ways.get(False, "not measured"), ways.get(True, "not measured")] for case, ways in found.items()]
+    return markdown(["case", "baseline", "encoding", "eager", "compiled"], lines)

@@ -42,7 +42,7 @@ def test_a_head_trains_is_measured_and_predicts(
     options = json.dumps({"head": head, "head_options": SMALL[head]})
     words = ["train", *(size if packed else ["--batch_size=16"]), "--data", "scenes:many"]
     words += ["--model_options={depth: 2, dim: 48, heads: 4}", "--precision=float32", "--task"]
-    words += ["segmentation", f"--task_options={options}", "--images", "384", "--out", str(out)]
+    words += ["segmentation", f"--task_options={options}", "--images", "640", "--out", str(out)]
     words += ["--val.images", "16", "--val.times", "1"]
     assert main(words) == 0, capsys.readouterr().err
     losses = [json.loads(line)["loss"] for line in (out / "log.jsonl").read_text().splitlines()]

@@ -237,7 +237,7 @@ def _capture_heads(term: DirectedBias, device: torch.device) -> tuple[Tensor | N
     return (
         _fixed(torch.tensor(term.steps or (1.0, 1.0), dtype=torch.float32, device=device), 0),
         _fixed(torch.tensor(slopes, dtype=torch.float32, device=device), 0),
-        _fixed(normals.reshape(len(planes), most, 2), 0, 1, 2),
+        _fixed(normals.reshape(len(planes), most, 2).clone(), 0, 1, 2),
         _fixed(torch.tensor(some, device=device), 0) if any(some) else None,
     )
 
