@@ -10,8 +10,12 @@ import torch.nn.attention.flex_attention as flex_attention
 from tests.contract.backend_cases import ENCODINGS, Case, check_against_dense, pairwise_cases
 
 # `varlen` has no kernel for a CPU (tests/gpu).
-# On a CPU FlexAttention is there for tests alone, and takes four times as long as all others.
-SLOW_FLEX = pytest.param("flex", marks=pytest.mark.slow)
+# On a CPU FlexAttention is there for tests alone, and takes four times as long as all others: each kind of pattern that
+# it computes, and two that it leaves to another.
+FLEX = [
+    "none", "rope_axial", "alibi_2d", "lookhere_90", "lookhere_45", "lookhere_180 exact", "sqrt", "square", "slope 0",
+    "zerocorners", "views", "rotated", "sum", "irpe_qk",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -20,12 +24,22 @@ def not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True, raising=False)
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize("backend", ["tiles", "products", SLOW_FLEX])
-def test_pairwise(backend: str, encoding: str) -> None:
+def check_pairwise(encoding: str, *backends: str) -> None:
     for case in pairwise_cases():
         if case.encoding == encoding:
-            check_against_dense(case, backend)
+            for backend in backends:
+                check_against_dense(case, backend)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_pairwise(encoding: str) -> None:
+    check_pairwise(encoding, "tiles", "products")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", FLEX)
+def test_pairwise_by_flex(encoding: str) -> None:
+    check_pairwise(encoding, "flex")
 
 
 def test_who_computes() -> None:

@@ -122,7 +122,7 @@ def test_plain_to_flexible_and_back(caplog):
 @pytest.mark.parametrize("to", ["torch", "onnx"])
 def test_export_at_a_patch_size(to, tmp_path):
     model = flexible("lookhere_90")
-    for side in (4, 8):
+    for side in (4, 8) if to == "torch" else (8,):
         model.set_patch_size(side)
         file = tmp_path / f"{side}{'.pt2' if to == 'torch' else '.onnx'}"
         assert export_model(model, file, to=to).patch_size == side

@@ -164,7 +164,7 @@ def test_memory_of_a_step_is_what_the_stem_keeps(stem: str, form: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("to", "stem", "fit"), [("torch", "cell", "pad"), ("onnx", "cell", "crop"), ("onnx", "alone", "exact")]
+    ("to", "stem", "fit"), [("torch", "cell", "pad"), ("onnx", "cell", "crop"), ("torch", "alone", "exact")]
 )
 @torch.no_grad()
 def test_exported_for_any_size_of_patches(to: str, stem: str, fit: str, tmp_path: Path) -> None:

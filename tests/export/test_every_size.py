@@ -15,13 +15,14 @@ from tests.export.models import BEIT, session, small
 # Pixels. Around 241 tokens of 12 heads a bias is kept between calls or is not, around 800 a back end takes over, and
 # around 1,000 a bias is made for some heads at a time.
 SIZES = [(64, 48), (240, 240), (256, 256), (336, 160), (512, 512), (32, 1024), (1024, 32)]
-JOINED = ["rope_mixed+learned_1d", "lookhere_90+alibi_2d"]
-QUICK = ["alibi_2d", "lookhere_90"]
-# One of each way into attention at all sizes, the others at three of up to 256 tokens.
-WIDE = [*QUICK, "none", "rope_mixed", "rpe_learned", "lookhere_90+alibi_2d"]
-# One name of each class, and one whose layers have tables of their own: other names are options of these.
-NAMES = [*(next(iter(kind.names)) for kind in dict.fromkeys(registry().values())), "learned_1d_every", *JOINED]
-CASES = [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in dict.fromkeys([*NAMES, *WIDE]) if n not in QUICK)]
+# A program of a sum holds the operations of both parts, and each class stands in one of them.
+SUMS = ["factorized+rope_axial", "fourier+rope_mixed", "learned_1d+irpe", "learned_2d+relative_1d",
+        "sincos_2d+lookhere_180", "lookhere_90+alibi_2d"]  # fmt: skip
+QUICK = ["lookhere_90+alibi_2d"]
+# One of each way into attention at all sizes, the others at three of up to 256 tokens; and layers with own tables.
+WIDE = [*QUICK, "none", "fourier+rope_mixed", "rpe_learned", "lookhere_90"]
+NAMES = list(dict.fromkeys([*SUMS, *WIDE, "learned_1d_every"]))
+CASES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
 
 def twelve_heads(encoding, pool="mean", **options):
@@ -43,6 +44,10 @@ def assert_runs_at_every_size(file):
             assert program(torch.empty(3, 3, 16 * rows, 16 * cols)) is not None
 
 
+def test_every_class_is_exported():
+    assert {registry()[part] for name in NAMES for part in name.split("+")} == set(registry().values())
+
+
 @pytest.mark.parametrize("encoding", CASES)
 def test_a_pt2_file_runs_at_every_size(encoding, exported):
     model = twelve_heads(encoding)
@@ -52,7 +57,7 @@ def test_a_pt2_file_runs_at_every_size(encoding, exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("encoding", [n for n in dict.fromkeys([*NAMES, *WIDE]) if n not in BEIT])
+@pytest.mark.parametrize("encoding", [name for name in NAMES if name not in BEIT])
 def test_an_onnx_file_runs_at_every_size(encoding, exported):
     model = twelve_heads(encoding)
     assert_equal_at(SIZES if encoding in WIDE else SIZES[1:4], exported(model), model)

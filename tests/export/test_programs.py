@@ -33,15 +33,14 @@ def test_onnx_resizes_tables_by_each_rule(encoding, rule, exported):
 @pytest.mark.parametrize(
     ("pool", "options"),
     [
-        ("attention", {}),
-        ("mean", {"num_registers": 0}),
-        ("mean", {"num_classes": 0}),
+        ("attention", {"depth": 2}),
+        ("mean", {"num_registers": 0, "num_classes": 0}),
         ("cls", {"qk_norm": True, "layer_scale": 0.1, "head": "mlp", "final_norm": "after_pool", "gelu": "tanh"}),
         ("mean", {"channels": 1, "fit": "resize", "patch_size": 6, "image_size": (36, 48)}),
     ],
 )
 def test_every_kind_of_model_exports_to_onnx(pool, options, exported):
-    model = small("lookhere_90", pool, depth=2, **{key: options[key] for key in options if key != "num_classes"})
+    model = small("lookhere_90", pool, **{key: options[key] for key in options if key != "num_classes"})
     if "num_classes" in options:
         model.reset_classifier(0)
     file, patch = exported(model), model.config.patch_size
@@ -87,7 +86,7 @@ def test_another_models_file_is_found_out(onnx_file):
 def test_int8_says_its_error(exported):
     import onnx
 
-    model = small("lookhere_90", depth=2)
+    model = small("lookhere_90")
     file = exported(model, int8=True)
     assert "MatMulInteger" in {node.op_type for node in onnx.load(file).graph.node}
     assert session(file).get_modelmeta().custom_metadata_map["encoding"] == "lookhere_90"

@@ -30,21 +30,19 @@ sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "benchmarks")!r}]
 
 
 @pytest.mark.parametrize(
-    "module",
+    "modules",
     [
-        "sightline.models",
-        "sightline.encodings",
-        "sightline.convert",
-        "sightline.training",
-        pytest.param("gpu", marks=pytest.mark.slow),
-        pytest.param("tests.gpu.test_models", marks=pytest.mark.slow),
-        pytest.param("tests.gpu.test_training", marks=pytest.mark.slow),
-        pytest.param("tests.attention.test_flex", marks=pytest.mark.slow),
-        pytest.param("tests.attention.test_varlen", marks=pytest.mark.slow),
+        # These import models and encodings.
+        pytest.param("sightline.convert, sightline.training", id="library"),
+        pytest.param(
+            "gpu, tests.gpu.test_models, tests.gpu.test_training, tests.attention.test_flex, tests.attention.test_varlen",
+            id="tests",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_what_runs_on_a_gpu_imports_nothing_that_is_missing_there(module):
-    done = subprocess.run([sys.executable, "-c", f"{BLOCK}\nimport {module}"], capture_output=True, text=True)
+def test_what_runs_on_a_gpu_imports_nothing_that_is_missing_there(modules):
+    done = subprocess.run([sys.executable, "-c", f"{BLOCK}\nimport {modules}"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -11,8 +11,9 @@ import pytest
 from sightline import recipes
 from sightline.distributed.machine import import_timm
 from sightline.evaluation import measure
-from sightline.training import run
+from sightline.training import jobs, run
 from tests.repository import snippets
+from tests.tiny import fork_server
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
@@ -34,13 +35,23 @@ def drawn_image_count(source: Source) -> int | None:
     return 16 if source.is_synthetic else None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+# Processes of torchrun take half a minute.
+SLOW = {"several_gpus"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in SLOW else ()) for page in PAGES],
+)
 def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     # Where torchvision does not fit torch, what it lacks is put in its place; transformers imports it.
     import_timm()
     monkeypatch.chdir(tmp_path)
     for module in (measure, run):
         monkeypatch.setattr(module, "default_image_count", drawn_image_count)
+    # Processes of `compare` that begin quickly.
+    context = fork_server()
+    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
     snippets.make_data(tmp_path)
     given: dict[str, Any] = {"__name__": "__main__"}
     said = ""
