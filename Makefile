@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 STAMP := $(VENV)/.set-up
 PYTHON ?= python3
+# Tests start hundreds of processes: without bytecode each would compile the whole package again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup browser demo test test-slow lint docs docs-serve gpu gpu-wheels clean
 .DEFAULT_GOAL := test

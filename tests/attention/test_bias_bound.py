@@ -12,6 +12,8 @@ from sightline.tokens.layout import TokenLayout
 from tests.attention.given import assert_close, pattern, random_qkv, with_gradients
 from tests.contract.randomise import randomise_parameters
 
+pytestmark = pytest.mark.slow
+
 # In biases of one head of the largest image: a few heads at a time, blocks of queries, and one query at a time.
 BOUNDS = {"heads": 1.5, "queries": 0.2, "one query": 0.0}
 

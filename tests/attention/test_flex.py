@@ -171,6 +171,7 @@ def test_pruning_skips_only_blocks_beyond_the_bound(name: str) -> None:
     assert saved > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact", "sqrt", "three half-planes", "any directions"])
 def test_forward_equals_dense(name: str) -> None:
     torch.manual_seed(0)
@@ -186,6 +187,7 @@ def test_forward_equals_dense(name: str) -> None:
         assert (found[0] - found[1]).abs().max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["exact", "three half-planes"])
 def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch refuses gradients on a CPU, but has the reference that its kernels are compared with."""
@@ -206,6 +208,7 @@ def test_gradients_equal_dense(name: str, monkeypatch: pytest.MonkeyPatch) -> No
             assert (one - other).norm() < 1e-5 * one.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lookhere_45", "alibi_2d"])
 @pytest.mark.parametrize("pool", ["cls", "mean", "attention"])
 def test_a_whole_model_in_tile_order(name: str, pool: str) -> None:

@@ -19,6 +19,7 @@ CPU = torch.device("cpu")
 PACK = [(3, 5), (1, 7), (17, 9), (14, 14)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_tiles")
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("name", PATTERNS)
@@ -47,7 +48,7 @@ SOME = [(name, grids) for name in DIRECTED for grids in ([(3, 5)], [(17, 9)], PA
 MANY = pytest.param("lookhere_90", [(32, 40)], marks=pytest.mark.slow)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "grids"), [*SOME, MANY])
 def test_error_in_16_bits(grids: list[tuple[int, int]], name: str, dtype: torch.dtype) -> None:
     """RMS error over 5 seeds, of the output and of each gradient, at most 1.2 times that of SDPA in 16 bits."""

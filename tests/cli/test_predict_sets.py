@@ -58,6 +58,7 @@ def shared(ranks: Ranks, run, spec, out):
     return write_answers(asked, files, out, ranks, lambda _: None)
 
 
+@pytest.mark.slow
 def test_ranks_share_the_images_of_shards(tiny_run, sets, tmp_path):
     shared(Ranks(), tiny_run, sets["wds"], tmp_path / "one.jsonl")
     assert together(2, shared, tiny_run, sets["wds"], tmp_path / "two.jsonl") == [[], []]

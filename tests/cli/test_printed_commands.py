@@ -13,6 +13,8 @@ from tests.data.dense_folders import ade20k, cityscapes, coco, lvis, masks, voc
 from tests.data.three_kinds import images, saved, shards
 from tests.tiny import pictures
 
+pytestmark = pytest.mark.slow
+
 MAKE = {
     "imagefolder": pictures, "images": lambda root: pictures(root) and f"images:{root}",
     "clips": lambda root: f"clips:{make(root)}", "masks": lambda root: f"masks:{masks(root)}",

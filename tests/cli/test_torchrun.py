@@ -102,12 +102,11 @@ def test_a_killed_rank_ends_all_and_four_go_on(tmp_path):
     # At most the steps since the last checkpoint, which is written every second one; the log comes right after it.
     assert saved >= 4
     assert saved - len(log_lines(tmp_path / "run")) in (0, 2)
-    for size in (4, 1):
-        before = len(log_lines(tmp_path / "run"))
-        launcher = started(size, tmp_path / "run", "--resume")
-        launcher.terminate()
-        launcher.communicate(timeout=240)
-        assert len(log_lines(tmp_path / "run")) >= before + 4
+    before = len(log_lines(tmp_path / "run"))
+    launcher = started(4, tmp_path / "run", "--resume")
+    launcher.terminate()
+    launcher.communicate(timeout=240)
+    assert len(log_lines(tmp_path / "run")) >= before + 4
     steps = len(log_lines(tmp_path / "run"))
     config = training_config(tmp_path / "run" / "config.yaml", {}, data=Unmeasured())
     passed = iter(range(10_000))

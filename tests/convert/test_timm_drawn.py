@@ -12,6 +12,8 @@ from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from tests.convert.originals import compare, imported, original
 
+pytestmark = pytest.mark.slow
+
 _SHARED: dict[str, list[Any]] = {
     "img_size": [16, (12, 20), (20, 8), 24, 30], "patch_size": [2, 4], "in_chans": [1, 3, 4, 5], "num_classes": [0, 5],
     "depth": [1, 3], "num_heads": [2, 3, 4, 6], "mlp_ratio": [2, 2.7, 4.0, 1.3], "qkv_bias": [True, False],

@@ -23,6 +23,8 @@ from sightline.models import create_model
 from sightline.tasks.base import task_of
 from tests.evaluation.suite_data import OPTIONS, model_folder
 
+pytestmark = pytest.mark.slow
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 LANDSCAPE, PORTRAIT, SQUARE = (427, 640), (640, 427), (500, 500)
 

@@ -15,6 +15,8 @@ from sightline.cli.app import main
 from sightline.evaluation import measure as measuring
 from sightline.results.rows import read_rows
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--model_options={depth: 1, dim: 48, heads: 4}", "--validation=null", "--threads", "1"]
 
 

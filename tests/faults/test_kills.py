@@ -25,8 +25,8 @@ from tests.processes import group, wait_for
 from tests.tiny import MODEL, TRAINING, digest, fork_server, log_lines, pictures, tree, weights
 
 SEED = 5
-# Of each combination: 20 in all.
-KILLS = 10
+# Of each combination: 12 in all.
+KILLS = 6
 # All that a step's state may hang on, over three passes; a checkpoint each second step or so.
 COMMON = {
     "model": "vit_micro_patch4",
@@ -121,7 +121,7 @@ def ended(child: Any) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("packed", "workers"), [(False, 2), (True, 0)], ids=["uniform", "packed"])
-def test_killed_at_ten_moments_and_gone_on_with(packed, workers, tmp_path):
+def test_killed_at_six_moments_and_gone_on_with(packed, workers, tmp_path):
     """A moment is drawn over the time that an undisturbed run takes from the claim of its folder to its end, tests
     and all; where a sitting ends before its moment, the run is compared and another begins."""
     data, said = three_splits(tmp_path / "data"), tmp_path / "said.txt"

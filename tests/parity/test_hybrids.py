@@ -22,6 +22,8 @@ from sightline.models.resnet_stem import standardize_weight
 from tests.parity.family_files import assert_close, files, read, timm_name, weights
 from tests.parity.timm_toys import toy_stems
 
+pytestmark = pytest.mark.slow
+
 FILES = files("hybrid")
 STEM = {torch.float32: 5e-4, torch.float64: 1e-5}
 OUTPUTS = 5e-5

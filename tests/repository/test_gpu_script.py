@@ -35,7 +35,8 @@ sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "benchmarks")!r}]
         # These import models and encodings.
         pytest.param("sightline.convert, sightline.training", id="library"),
         pytest.param(
-            "gpu, tests.gpu.test_models, tests.gpu.test_training, tests.attention.test_flex, tests.attention.test_varlen",
+            "gpu, tests.gpu.test_models, tests.gpu.test_training, "
+            "tests.attention.test_flex, tests.attention.test_varlen",
             id="tests",
             marks=pytest.mark.slow,
         ),

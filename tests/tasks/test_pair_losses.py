@@ -48,6 +48,7 @@ def all_cases(ranks: Ranks, dtype: torch.dtype) -> list[list[Tensor]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("size", COUNTS)
 def test_chunks_are_the_whole(size, dtype):

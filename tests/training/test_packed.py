@@ -52,7 +52,8 @@ def shown(config, first=0, position=None):
     ]
 
 
-@pytest.mark.parametrize(("step", "workers"), [(15, 0), pytest.param(33, 2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "workers"), [(15, 0), (33, 2)])
 def test_killed_in_a_pass_and_in_the_next(step, workers, undisturbed, tmp_path):
     config = dataclasses.replace(PACKED, workers=workers)
     killed(train, config, tmp_path / "a", observe=KillAt(step))

@@ -63,7 +63,12 @@ def train_dying(moment, out):
     train(ENDLESS, out)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+QUICK = ("before it is put into its place", "before the link is moved", "in the last save")
+
+
+@pytest.mark.parametrize(
+    "moment", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in MOMENTS]
+)
 def test_killed_while_saving(moment, undisturbed, tmp_path):
     killed(train_dying, moment, tmp_path / "a")
     train(ENDLESS, tmp_path / "a", resume=True)

@@ -21,6 +21,8 @@ from tests.ranks import together
 from tests.tiny import log_lines, tiny_config, train, tree
 from tests.training.test_ranks import CHANCE, IDLE, PACKED, PAIRS, UNEVEN, assert_alike, run, stop_after
 
+pytestmark = pytest.mark.slow
+
 # So large that Adam's step is no sign of a gradient near zero, which the order of a sum decides.
 EPS = 1e-3
 OPTIMIZERS = {
