@@ -9,7 +9,7 @@ from io import StringIO
 
 import pytest
 
-from sightline.reports.comparison_page import picked, render, tables
+from sightline.reports.comparison_page import picked, print_comparison, render, tables
 from sightline.reports.tables import csv_of, latex_of
 from sightline.reports.words import TIMES
 from tests.compared import made_rows
@@ -46,6 +46,15 @@ def test_the_tables_are_those_of_the_rows(rows):
     # Best of an error is the lowest.
     best = min(next(row.values for row in picked(rows, "ece", resolution=32) if row.encoding == "learned_1d"))
     assert next(value for (name, _), value in cells(made["3"]).items() if name == "learned_1d") == f"{best:.4g}"
+
+
+def test_every_size_is_printed(rows, capsys):
+    """Also those between the size of training and the largest, however many."""
+    sides = [32, *range(36, 64, 4), 148]
+    between = [replace(row, resolution=side) for row in picked(rows, "top1", resolution=32) for side in sides[1:-1]]
+    print_comparison([*rows, *between])
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["encoding"]]
+    assert [int(side) for line in heads for side in re.findall(r"(\d+) px", line)] == sides
 
 
 def test_a_second_training_stands_beside_the_first_and_attacks_have_their_table(rows):

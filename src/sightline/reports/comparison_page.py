@@ -111,12 +111,15 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
 
 
 def print_comparison(rows: Sequence[ComparisonRow]) -> None:
-    """Print the mean of each encoding at the size of training and at the largest, and the pairs at the largest."""
-    side, large = trained_at(rows), largest(rows)
-    columns = [(Head(f"{one} px"), picked(rows, TOP1, resolution=one), False) for one in dict.fromkeys((side, large))]
-    made = [_table(rows, f"Top-1 accuracy in %, mean {_over(rows)}", columns), _pairs(rows, large, of_all=False)]
-    for table in filter(None, made):
+    """Print the mean of each encoding at every size, and the pairs at the largest."""
+    columns = [(Head(f"{one} px"), picked(rows, TOP1, resolution=one), False) for one in _sides(rows)]
+    caption = f"Top-1 accuracy in %, mean {_over(rows)}"
+    # So many sizes a table as fit into 80 columns.
+    made = [_table(rows, caption, columns[at : at + 6]) for at in range(0, len(columns), 6)]
+    for table in filter(None, (*made, pairs := _pairs(rows, largest(rows), of_all=False))):
         print_cells(table)
+    if pairs is not None:
+        print("95 % intervals, for other trainings (Student's t over seeds), and for other images (paired bootstrap).")
 
 
 def tables(rows: Sequence[ComparisonRow]) -> dict[str, Table]:
