@@ -164,7 +164,10 @@ class Run(OpenedRun):
         """Look inside the model, and others beside it, on the data that this one was opened with.
 
         Args:
-            options: changed by keywords: `measures=["entropy"]`, `resolutions=[32, "96x192"]`, `out="analysis"`, ...
+            options: changed by keywords, the fields of `AnalyseOptions`: `measures=["entropy"]`,
+                `resolutions=[32, "96x192"]`, `images=8`, `out="analysis"`, `data`, `split`, `options` of measures,
+                `workers`, `overwrite=True`.
+            progress: told how far it is.
         """
         from sightline.runs.analyse import analyse
 
