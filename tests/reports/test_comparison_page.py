@@ -35,7 +35,9 @@ def test_the_tables_are_those_of_the_rows(rows):
     assert next(value for (name, _), value in cells(made["5"]).items() if name == "learned_1d") == "77.5"
     assert cells(made["7"])["rope_axial", "148 px largest"] == f"{-100 * (5 / 6 + 2) / 3:.1f}"
     knobs = cells(made["9"])
-    assert {name for name, _ in knobs} == {"lookhere_90", "rope_axial"}
+    # What has no parameter is named too.
+    assert {name for name, _ in knobs} == {"lookhere_90", "rope_axial", "learned_1d"}
+    assert knobs["learned_1d", "32 px"] == "\N{EN DASH}"
     assert [knobs["rope_axial", size] for size in ("32 px", "148 px")] == ["0.5, 1.5, 2.5"] * 2
     # 16, 15 and 17 images of 30 against 14, 17 and 18: the largest difference first.
     names = [head.name.split(" less ") for head, _ in made["pairs_largest"].lines]
