@@ -8,6 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from sightline import analysis as analysis
+    from sightline import evaluation as evaluation
+    from sightline import export as export
+    from sightline import models as models
+    from sightline import recipes as recipes
+    from sightline import results as results
+    from sightline import sweeps as sweeps
     from sightline.attention import Pattern as Pattern
     from sightline.convert import export_weights as export_weights
     from sightline.convert import import_weights as import_weights
@@ -56,14 +63,19 @@ _HOMES = {
     "transfer": "sightline.runs.transfer",
 }
 
+# Reached without an import of their own, as `sightline.analysis.entropy`.
+_PARTS = ("analysis", "evaluation", "export", "models", "recipes", "results", "sweeps")
+
 __all__ = ["__version__", *_HOMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _PARTS:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)
     # Kept, so that the next use does not come back here.
     globals()[name] = value

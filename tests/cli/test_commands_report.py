@@ -6,7 +6,10 @@ import shutil
 
 import pytest
 
-from tests.tiny import tree
+from sightline import Run, load_model, plugins, save_model
+from sightline.reports.seen import by_run
+from tests.pages import Page
+from tests.tiny import pictures, tree
 
 
 def test_a_page_of_two_runs(cli, run_copy, tmp_path):
@@ -22,6 +25,58 @@ def test_a_page_of_two_runs(cli, run_copy, tmp_path):
     for word in ("tiny", "other", "lookhere_90", "8", "24"):
         assert word in text
     assert "<script src" not in text
+
+
+def test_a_page_of_models_that_no_run_trained(cli, tiny_run, tmp_path):
+    """A saved model, measured into its folder and elsewhere: all but the training is shown, also beside a run."""
+    saved, elsewhere, page = tmp_path / "saved", tmp_path / "elsewhere", tmp_path / "page.html"
+    save_model(load_model(tiny_run), saved)
+    for out in ([], ["--out", elsewhere]):
+        assert cli("evaluate", saved, "--data", "digits", "--resolutions", "8,16", *FEW, *out)[0] == 0
+    (saved / "predictions.csv").unlink(missing_ok=True)
+    assert cli("report", elsewhere, "--out", page)[0] == 0
+    alone = Page(page.read_text())
+    assert alone.sections == ["curve", "numbers", "sure", "answers", "samples", "again"]
+    assert "trained" not in "".join(alone.tables)
+    assert cli("report", saved, elsewhere, tiny_run, "--out", page, "--overwrite")[0] == 0
+    training = Page(page.read_text()).tables["What each run saw and took"]
+    assert training[0] == ["", "tiny"]
+
+    content = Run.open(saved).report(elsewhere, out=tmp_path / "python.html").content
+    assert not isinstance(content, list)
+    sizes = by_run(content.runs, content.rows)
+    assert {name: (one.nominal, one.one) for name, one in sizes.items()} == dict.fromkeys(
+        (str(saved), str(elsewhere)), (16, None)
+    )
+    assert (content.runs, content.chance) == ([], 0.1)
+    assert content.other_commands == [f"sightline predict {saved} IMAGE"]
+
+
+@pytest.mark.parametrize(("tuned", "data"), [(True, "digits"), (False, "pictures")])
+def test_what_is_named_to_do_next_can_be_done(tuned, data, cli, run_copy, tmp_path, monkeypatch):
+    """Nothing is tuned where nothing is held out for it, and plug-ins of a run stand in each line."""
+    if not tuned:
+        run_copy, data = tmp_path / "run", pictures(tmp_path / "pictures")
+        options = ["--resolution", 16, "--images", 8, "--threads", 1, *[f"--model_options.{one}" for one in SMALL]]
+        assert cli("train", "--data", data, "--out", run_copy, "--validation=null", *options)[0] == 0
+    run = Run.open(run_copy)
+    assert ("minival" in run.source.splits, run.model.knob is not None) == (tuned, True)
+    monkeypatch.setattr(plugins, "given", ["my own"])
+    content = run.report().content
+    assert not isinstance(content, list)
+    lines = [f"evaluate {run_copy} --tune"] * tuned + [f"predict {run_copy} IMAGE"]
+    assert content.other_commands == [f"sightline --plugins 'my own' {line}" for line in lines]
+
+
+def test_squares_of_images_that_have_other_aspects_are_cut(cli, tiny_run, tmp_path):
+    data = pictures(tmp_path / "pictures", classes="0123456789", count=1)
+    assert cli("evaluate", tiny_run, "--data", data, "--resolutions", 16, "--out", tmp_path / "out", *FEW)[0] == 0
+    save_model(load_model(tiny_run), tmp_path / "saved")
+    assert cli("evaluate", tmp_path / "saved", "--data", data, "--resolutions", 16, *FEW)[0] == 0
+    for run, cut in ((tmp_path / "saved", True), (tiny_run, False)):
+        content = Run.open(run).report(out=tmp_path / f"{cut}.html").content
+        assert not isinstance(content, list)
+        assert content.cut == cut
 
 
 def test_a_paper_beside_a_run(cli, refused, tiny_run, tmp_path):
@@ -51,6 +106,7 @@ def test_two_runs_of_one_name_are_two_runs(cli, refused, run_copy, tmp_path):
     refused("report", run_copy, run_copy, "--out", tmp_path / "2.html", says=["is there twice", "each run once"])
 
 
+SMALL = ("depth=1", "dim=48", "heads=4")
 FEW = ["--images", 5, "--threads", 1]
 
 

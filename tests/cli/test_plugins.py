@@ -65,10 +65,12 @@ def test_an_encoding_is_trained_and_its_next_command_measures_it(folder):
     trained = sightline("train", "--plugins", folder.name, *words, *tiny)
     assert trained.returncode == 0, trained.stderr
     last = trained.stdout.splitlines()[-1]
-    assert last == "next: sightline --plugins 'my plug-ins' evaluate run"
+    assert last == "next: sightline evaluate run --plugins 'my plug-ins'"
     measured = sightline(*shlex.split(last)[2:], "--resolutions", "16", "--images", 8, "--threads", 1)
     assert measured.returncode == 0, measured.stderr
-    assert measured.stdout.splitlines()[-1].startswith("next: sightline --plugins 'my plug-ins' report run")
+    last = measured.stdout.splitlines()[-1]
+    assert last.startswith("next: sightline report run ")
+    assert last.endswith(" --plugins 'my plug-ins'")
     # Without it the encoding is not known, and nothing else fails.
     alone = sightline("evaluate", "run")
     assert (alone.returncode, "slanted" in alone.stderr, alone.stderr.count("\n")) == (2, True, 1)

@@ -11,11 +11,12 @@ from sightline.data.source import Example
 from sightline.data.targets import Label
 from sightline.errors import InputError
 from sightline.io.run_files import PREDICTIONS
+from sightline.reports.content import SeenSizes
 from sightline.results.predictions import Prediction, dump_predictions
-from sightline.runs.report_content import best_step, read_answers, read_validation
+from sightline.runs.report_answers import read_answers
+from sightline.runs.report_content import best_step, read_validation
 
-SQUARE = {"resolution": 32}
-NATIVE = {"resolution": 32, "packing": {"aspect": "native"}}
+SQUARE = SeenSizes.of_one(32)
 
 
 def line(index: int, named: str, score: float, **changes: object) -> Prediction:
@@ -45,15 +46,16 @@ class Data:
         return Example(np.zeros((*size, 3), np.uint8), Label(0), name="new.png" if index == 1 else f"{index}.png")
 
 
-def test_answers_are_those_of_the_test_split_as_it_was_trained(tmp_path):
+def test_answers_are_those_of_the_test_split_at_the_size_of_the_card(tmp_path):
     assert read_answers(tmp_path, "run", SQUARE, None) is None
     (tmp_path / PREDICTIONS).write_text(dump_predictions([*OTHERS, *LINES]))
     said = read_answers(tmp_path, "run", SQUARE, None)
     assert said is not None
     assert (said.split, said.shown, list(said.answers), said.mistakes) == ("test", "32\u00a0px", LINES, [])
-    native = read_answers(tmp_path, "run", NATIVE, None)
-    assert native is not None
-    assert native.shown == "native"
+    for sizes in (SeenSizes(16, 64, "16 to 64 px"), SeenSizes.unknown(64), SeenSizes.unknown(224)):
+        packed = read_answers(tmp_path, "run", sizes, None)
+        assert packed is not None
+        assert (packed.shown, list(packed.answers)) == ("64\u00a0px", OTHERS[:1])
 
 
 def test_only_pictures_of_the_same_file_are_shown(tmp_path):
@@ -61,8 +63,10 @@ def test_only_pictures_of_the_same_file_are_shown(tmp_path):
     said = read_answers(tmp_path, "run", SQUARE, Data())
     assert said is not None
     assert [one.caption for one in said.mistakes] == ["a, named b (0.80)"]
-    native = read_answers(tmp_path, "run", NATIVE, Data())
+    (tmp_path / PREDICTIONS).write_text(dump_predictions(OTHERS[1:]))
+    native = read_answers(tmp_path, "run", SQUARE, Data())
     assert native is not None
+    assert native.shown == "native"
     # Its own aspect.
     assert native.mistakes[0].image.shape[1] == 4 * native.mistakes[0].image.shape[0]
 

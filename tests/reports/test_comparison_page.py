@@ -9,7 +9,7 @@ from io import StringIO
 
 import pytest
 
-from sightline.reports.comparison_page import picked, render, tables
+from sightline.reports.comparison_page import picked, print_comparison, render, tables
 from sightline.reports.tables import csv_of, latex_of
 from sightline.reports.words import TIMES
 from tests.compared import made_rows
@@ -35,7 +35,9 @@ def test_the_tables_are_those_of_the_rows(rows):
     assert next(value for (name, _), value in cells(made["5"]).items() if name == "learned_1d") == "77.5"
     assert cells(made["7"])["rope_axial", "148 px largest"] == f"{-100 * (5 / 6 + 2) / 3:.1f}"
     knobs = cells(made["9"])
-    assert {name for name, _ in knobs} == {"lookhere_90", "rope_axial"}
+    # What has no parameter is named too.
+    assert {name for name, _ in knobs} == {"lookhere_90", "rope_axial", "learned_1d"}
+    assert knobs["learned_1d", "32 px"] == "\N{EN DASH}"
     assert [knobs["rope_axial", size] for size in ("32 px", "148 px")] == ["0.5, 1.5, 2.5"] * 2
     # 16, 15 and 17 images of 30 against 14, 17 and 18: the largest difference first.
     names = [head.name.split(" less ") for head, _ in made["pairs_largest"].lines]
@@ -46,6 +48,15 @@ def test_the_tables_are_those_of_the_rows(rows):
     # Best of an error is the lowest.
     best = min(next(row.values for row in picked(rows, "ece", resolution=32) if row.encoding == "learned_1d"))
     assert next(value for (name, _), value in cells(made["3"]).items() if name == "learned_1d") == f"{best:.4g}"
+
+
+def test_every_size_is_printed(rows, capsys):
+    """Also those between the size of training and the largest, however many."""
+    sides = [32, *range(36, 64, 4), 148]
+    between = [replace(row, resolution=side) for row in picked(rows, "top1", resolution=32) for side in sides[1:-1]]
+    print_comparison([*rows, *between])
+    heads = [line for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["encoding"]]
+    assert [int(side) for line in heads for side in re.findall(r"(\d+) px", line)] == sides
 
 
 def test_a_second_training_stands_beside_the_first_and_attacks_have_their_table(rows):

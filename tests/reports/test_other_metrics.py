@@ -6,6 +6,7 @@ import pytest
 
 from sightline.errors import InputError
 from sightline.published import paper
+from sightline.reports.content import RunSummary
 from tests.reports.synthetic import accuracy_rows, at, page, printed, row
 
 PAIR, SIZES = {"a": (0.75, 0.5), "b": (0.5, 0.25)}, (32, 64)
@@ -102,7 +103,7 @@ def test_frozen_features_have_accuracies_and_the_page_their_strengths_too():
     shots, text, shown = (
         "Top-1 accuracy of a few shots in % by shots, tested at 32 px, as trained",
         printed(rows),
-        page(rows),
+        page(rows, [RunSummary(run, run) for run in PAIR]),
     )
     assert [words in text for words in (shots, "62.0", "42.0", "l2", "1297")] == [True] * 3 + [False] * 2
     assert shown.table(shots)["a", "5"].startswith("62.0 ")

@@ -72,7 +72,7 @@ def test_every_section_run_and_number_is_there():
     for words in (*said, report.hardware, report.commit, report.created, "8 min 32 s", "sample 1", '"rate": 0.0015'):
         assert words in shown.text, words
     training = shown.table("What each run saw and took")
-    said = [training["looker", line] for line in ("training", "parameters", "parameter now / default")]
+    said = [training["looker", line] for line in ("training", "parameters", "encoding's parameter now / default")]
     assert said == ["2 min 58 s", "1,812,504", "slope 0.5 / 1"]
 
 

@@ -37,6 +37,12 @@ def test_every_public_name_resolves(name):
     assert name in sightline.__all__
 
 
+def test_parts_are_reached_without_an_import_of_their_own():
+    script = "import sightline; print(*(getattr(sightline, name).__name__ for name in sightline._PARTS))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"sightline.{name}" for name in sightline._PARTS]
+
+
 def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         sightline.nothing  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
@@ -52,7 +58,7 @@ def test_static_names_are_the_lazy_ones():
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert static == sightline._HOMES
+    assert static == {**sightline._HOMES, **dict.fromkeys(sightline._PARTS, "sightline")}
 
 
 def test_nothing_imports_torchvision_or_timm_at_import_time():

@@ -32,7 +32,7 @@ COMMANDS = {
     "bench": "What models cost here: memory before it is tried, and measured time.",
     "cascade": "Measure accuracy against tokens and time: budgets alone, and a cascade of two.",
     "classes": "Compare classes between sizes and models, from stored logits: changes, spreads, gaps, confused pairs.",
-    "compare": "Train position encodings alike, with several seeds, test them at many sizes, and say what differs.",
+    "compare": "Train encodings alike on drawn scenes, with several seeds, test at many sizes, and say what differs.",
     "convert": "Turn another project's weights into a checkpoint of ours, with its rules.",
     "data": "Folders of images.",
     "demo": "Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.",

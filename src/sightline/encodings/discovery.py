@@ -69,6 +69,11 @@ def unknown_encoding_error(name: str) -> InputError:
     return InputError(f"{unknown_name_error('encoding', name, registry(), cutoff=0.65)}; {own}")
 
 
+def first_line(name: str) -> str:
+    """The first line of what the class of an encoding says of itself; "" of a name that is not known."""
+    return (getattr(registry().get(name), "__doc__", None) or "").strip().partition("\n")[0]
+
+
 def list_encodings() -> list[str]:
     """The registered names, sorted; any two may be joined as "first+second"."""
     return sorted(registry())

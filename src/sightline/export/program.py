@@ -86,7 +86,7 @@ def export_model(
         opset: of ONNX, 18 to 23.
         int8: weights of matrix products in 8 bits, activations quantised as they come (ONNX only).
         example_size: (height, width) in pixels of the images that are traced; no result depends on it.
-        moved: called with (steps done, steps in all).
+        moved: called with (steps done, steps in all): to trace the model, to write the program, with int8 to round.
 
     Raises:
         InputError: `check_exportable` or `check_sizes` refuses it, or torch cannot write this encoding as ONNX.
@@ -112,8 +112,8 @@ def export_model(
             content = buffer.getvalue()
         else:
             content = _onnx_bytes(program, metadata, opset, model.config.encoding, every_size=only is None)
-            report(2, steps)
         if int8:
+            report(2, steps)
             content = _quantised(content)
     # A link stays one; its file is replaced.
     write_out(Path(os.path.realpath(path)), content)

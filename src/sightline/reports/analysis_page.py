@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -257,18 +258,18 @@ def _place(row: AnalysisRow) -> float:
 
 
 def print_layers(rows: Sequence[AnalysisRow]) -> None:
-    """What is drawn, for the terminal, a table a measure: the first layer, the one in the middle, and the last."""
-    drawn = _groups([row for row in rows if row.figure == LAYERS and not row.of_all_layers])
-    for measure in dict.fromkeys(measure for measure, _ in drawn):
-        lines, groups = [], [some for (own, _), some in drawn.items() if own == measure]
-        for some in groups:
-            for size in sizes_of(some):
-                for name in dict.fromkeys(row.run for row in some if row.size == size):
-                    own = sorted((row for row in some if row.run == name and row.size == size), key=_place)
-                    ends = [own[0], own[len(own) // 2], own[-1]] if len(own) > 2 else own
-                    told = [*(words.number(row.value, row.unit) for row in ends), "", ""][:3]
-                    lines.append((words.heading(some[0]), own[0].shown, style.short(name), *told))
-        # Some begin with what enters the first layer.
-        first = "in" if all(min(map(_place, some)) == -1 for some in groups) else "first"
-        title = f"{words.capital(words.title(measure))}: {first}, middle and last layer"
-        print_table(("quantity", "size", "model", first, "middle", "last"), lines, title=title)
+    """For the terminal, a line a measure, size and model: its first quantity in the first layer, the one in the middle,
+    and the last."""
+    first: dict[str, list[AnalysisRow]] = {}
+    for (measure, _), some in _groups([row for row in rows if row.figure == LAYERS and _place(row) != -1]).items():
+        first.setdefault(measure, [row for row in some if not row.of_all_layers])
+    lines = []
+    for measure, some in first.items():
+        for size in sizes_of(some):
+            for name in dict.fromkeys(row.run for row in some if row.size == size):
+                own = sorted((row for row in some if row.run == name and row.size == size), key=_place)
+                ends = [own[0], own[len(own) // 2], own[-1]] if len(own) > 2 else own
+                told = [*(words.number(row.value, row.unit) for row in ends), "", ""][:3]
+                lines.append((words.heading(replace(own[0], metric=measure)), own[0].shown, style.short(name), *told))
+    if lines:
+        print_table(("mean of the images", "size", "model", "first layer", "middle", "last"), lines)

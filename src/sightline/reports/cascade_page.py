@@ -32,7 +32,7 @@ def render(rows: Sequence[CascadeRow], command: str, *, seen: SeenSizes | None =
         title=f"{rows[0].run}: accuracy by tokens and time",
         command=command,
         row=rows[0],
-        trained=(seen or SeenSizes.of_one(rows[0].train_resolution)).words,
+        seen=seen or SeenSizes.of_one(rows[0].train_resolution),
         chosen=_chosen(rows),
         curve=drawn(prefix="curve", description=what[0], **accuracy),
         calibration=drawn(prefix="ece", description=what[1], **calibration),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from sightline.published import paper
 from sightline.reports import page, style, words
@@ -76,13 +77,21 @@ def picked(
     ]
 
 
-def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, notes: Sequence[str] = ()) -> str:
+def render(
+    rows: Sequence[ComparisonRow],
+    *,
+    command: str,
+    demonstration: int,
+    notes: Sequence[str] = (),
+    said: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """The HTML text; equal rows give equal text.
 
     Args:
         command: the line that makes it again.
         demonstration: on how many images a run of the demonstration is trained.
         notes: to keep in mind.
+        said: what an encoding of which nothing is known here says of itself.
     """
     names, side = order(rows), trained_at(rows)
     described = "Top-1 accuracy by test resolution, one line an encoding"
@@ -93,7 +102,7 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
         command=command,
         words=words,
         paper=paper("lookhere"),
-        names=[(name, style.colour(name, names), encoding_words(name)) for name in names],
+        names=[(name, style.colour(name, names), encoding_words(name) or said.get(name, "")) for name in names],
         some=picked(rows, TOP1)[0],
         demonstration=demonstration,
         side=side,
@@ -111,12 +120,15 @@ def render(rows: Sequence[ComparisonRow], *, command: str, demonstration: int, n
 
 
 def print_comparison(rows: Sequence[ComparisonRow]) -> None:
-    """Print the mean of each encoding at the size of training and at the largest, and the pairs at the largest."""
-    side, large = trained_at(rows), largest(rows)
-    columns = [(Head(f"{one} px"), picked(rows, TOP1, resolution=one), False) for one in dict.fromkeys((side, large))]
-    made = [_table(rows, f"Top-1 accuracy in %, mean {_over(rows)}", columns), _pairs(rows, large, of_all=False)]
-    for table in filter(None, made):
+    """Print the mean of each encoding at every size, and the pairs at the largest."""
+    columns = [(Head(f"{one} px"), picked(rows, TOP1, resolution=one), False) for one in _sides(rows)]
+    caption = f"Top-1 accuracy in %, mean {_over(rows)}"
+    # So many sizes a table as fit into 80 columns.
+    made = [_table(rows, caption, columns[at : at + 6]) for at in range(0, len(columns), 6)]
+    for table in filter(None, (*made, pairs := _pairs(rows, largest(rows), of_all=False))):
         print_cells(table)
+    if pairs is not None:
+        print("95 % intervals, for other trainings (Student's t over seeds), and for other images (paired bootstrap).")
 
 
 def tables(rows: Sequence[ComparisonRow]) -> dict[str, Table]:
@@ -126,7 +138,7 @@ def tables(rows: Sequence[ComparisonRow]) -> dict[str, Table]:
     at = words.span(fine_tuned) if fine_tuned else ""
     caption = {
         "1": f"Table 1. Top-1 accuracy in %, trained and tested at {side} px, {over}",
-        "2": f"Table 2. Top-5 accuracy in % after the fast gradient sign method, {over}",
+        "2": f"Table 2. Top-5 accuracy in % under fast gradient sign attacks of a size (of values 0 to 1), {over}",
         "3": f"Table 3. Expected calibration error (15 bins) at {side} px, {over}",
         "5": f"Table 5. Top-1 accuracy in %, trained on and tested at {at} px, {over}",
         "6": f"Table 6. Trained at {side} px, tested at other sizes (Val), mean {over}, in %",
@@ -205,7 +217,7 @@ def _attacked(rows: Sequence[ComparisonRow]) -> list[_Column]:
     for place in dict.fromkeys(row.place for row in attacked):
         some = [row for row in attacked if row.place == place]
         told = {key: str(value) for key, value in some[0].slices.items()}
-        title = told.pop("epsilon", f"{some[0].resolution} px")
+        title = f"attack of {told.pop('epsilon')}" if "epsilon" in told else f"{some[0].resolution} px"
         columns += _both(title, ", ".join(f"{key} {value}" for key, value in told.items()), some)
     return columns
 
@@ -228,7 +240,10 @@ def _knobs(rows: Sequence[ComparisonRow]) -> Table | None:
     for row in sorted(tuned, key=lambda row: (order(rows).index(row.encoding), row.resolution)):
         knobs = Cell(", ".join(f"{knob:g}" for knob in row.knobs), words=True)
         lines.setdefault(_head(rows, row.encoding), {})[Head(f"{row.resolution}\u00a0px")] = knobs
-    return table_of("Table 9. The tuned parameter of each encoding, of each seed", lines, "encoding") if lines else None
+    # A line of dashes.
+    lines |= {head: {} for head in (_head(rows, name) for name in order(rows)) if lines and head not in lines}
+    caption = f"Table 9. The tuned parameter of each encoding, of each seed ({DASH}: it has none)"
+    return table_of(caption, lines, "encoding") if lines else None
 
 
 def _pairs(rows: Sequence[ComparisonRow], side: int, *, of_all: bool = True) -> Table | None:
@@ -237,6 +252,8 @@ def _pairs(rows: Sequence[ComparisonRow], side: int, *, of_all: bool = True) -> 
     some = [row for row in of_kind(rows, DifferenceRow) if (row.split, row.resolution, row.fine_tuned) == wanted]
     if not some:
         return None
+    count = sum(len(row.ps) for row in some)
+    tests = f"for all {count} tests" if count > 1 else "one test"
     lines: dict[Head, dict[Head, Cell | str]] = {
         Head(words.printable(f"{row.first} less {row.second}")): {
             Head("difference", "points of %"): _signed(row.value),
@@ -244,7 +261,7 @@ def _pairs(rows: Sequence[ComparisonRow], side: int, *, of_all: bool = True) -> 
             Head("other images", "paired bootstrap"): _between(row.over_images, _signed),
             Head("alone right", "first / second, by seed"): ", ".join(f"{one}/{other}" for one, other in row.alone),
             Head("McNemar's p", "exact, by seed"): ", ".join(map(p_words, row.ps)),
-            Head("Holm's", f"for all {sum(len(row.ps) for row in some)} tests"): ", ".join(map(p_words, row.adjusted)),
+            Head("Holm's", tests): ", ".join(map(p_words, row.adjusted)),
             Head("odds ratio", "alone right"): DASH if row.odds_ratio is None else f"{row.odds_ratio:.2f}",
             Head("Cohen's h"): f"{row.cohens_h:+.2f}",
             Head("intervals", "of the two means"): {None: "one seed", True: "apart", False: "overlap"}[row.apart],

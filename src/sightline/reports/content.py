@@ -46,6 +46,7 @@ class SeenSizes:
         drop: which share of the tokens was left out, "" where none.
         parts: which part of each image was shown.
         fine_tuned_from: the model that the run began with, whose own training is not counted here; "" where none.
+        nominal: the side that a model's configuration names, where no run says what was seen; else None.
     """
 
     low: float | None
@@ -54,11 +55,17 @@ class SeenSizes:
     drop: str = ""
     fine_tuned_from: str = ""
     parts: str = ""
+    nominal: int | None = None
 
     @classmethod
     def of_one(cls, side: int) -> SeenSizes:
         """All images were squares of `side` px."""
         return cls(side, side, f"{side}\u00a0\N{MULTIPLICATION SIGN}\u00a0{side}\u00a0px")
+
+    @classmethod
+    def unknown(cls, side: int) -> SeenSizes:
+        """No run says what they were; the model's configuration names `side` px."""
+        return cls(None, None, f"{side}\u00a0\N{MULTIPLICATION SIGN}\u00a0{side}\u00a0px (nominal)", nominal=side)
 
     @property
     def one(self) -> int | None:
@@ -75,6 +82,12 @@ class SeenSizes:
     def holds(self, side: int) -> bool:
         """Whether images of so many pixels are known to have been among them."""
         return self.low is not None and self.high is not None and self.low <= side <= self.high
+
+    def main_of(self, sizes: Sequence[int]) -> int | None:
+        """Of some sizes the one that speaks for a model: the largest that was seen, else the nominal one, else the
+        largest; None of none."""
+        known = [side for side in sizes if self.holds(side)] or [side for side in sizes if side == self.nominal]
+        return max(known or sizes, default=None)
 
     def is_exceeded_by(self, side: int) -> bool:
         """Whether an image of that side is larger than all of them."""
@@ -171,6 +184,7 @@ class Report:
         pictures: of the models' answers.
         created: shown as given, so that equal content makes an equal file.
         links: other pages, as (address, words).
+        cut: whether squares are the centres of images, whose edges are cut off.
         chance: what guessing gives of the first metric (a fraction), where known.
         papers: names of `published.papers`, whose curves are drawn beside those of the rows.
         inside: what was measured inside the models of some of the runs.
@@ -192,6 +206,7 @@ class Report:
     notes: Sequence[str] = ()
     other_commands: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
+    cut: bool = False
     chance: float | None = None
     papers: Sequence[str] = ()
     inside: Sequence[AnalysisRow] = ()

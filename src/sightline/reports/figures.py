@@ -71,15 +71,17 @@ def _lines(study: Study, points: Iterable[tuple[PlotLine, Any]]) -> list[Line]:
 
 def _trainings(study: Study, chosen: Sequence[PlotLine]) -> list[Trained]:
     """The sizes of training that lines differ in."""
-    found: dict[tuple[float | None, float | None], tuple[SeenSizes, list[str]]] = {}
+    found: dict[tuple[float | None, ...], tuple[SeenSizes, list[str]]] = {}
     for line in chosen:
-        found.setdefault((line.seen.low, line.seen.high), (line.seen, []))[1].append(line.run)
+        key = line.seen.low, line.seen.high, line.seen.nominal
+        found.setdefault(key, (line.seen, []))[1].append(line.run)
     made = []
     for sizes, some in found.values():
         runs = list(dict.fromkeys(some))
         whose = f"{', '.join(runs) if len(runs) < 3 else f'{len(runs)} runs'}: " if len(found) > 1 else ""
         colour = style.colour(runs[0], study.order) if whose and len(runs) == 1 else style.INK
-        made.append(Trained(f"{whose}trained at {sizes.short}", colour, sizes.low, sizes.high))
+        said = f"trained at {sizes.short}" if sizes.nominal is None else f"nominal size {sizes.nominal} px"
+        made.append(Trained(f"{whose}{said}", colour, sizes.low or sizes.nominal, sizes.high or sizes.nominal))
     return made
 
 

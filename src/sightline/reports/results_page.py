@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,8 @@ def render(report: Report) -> str:
     alike = tables.error_consistency(study, report.alike)
     beside |= {"shape_bias"}
     # Those of attributes, of a paper that has no curve.
+    # Of five classes or fewer the right one is always among the first five.
+    beside |= {"top5"} if report.chance is not None and report.chance >= 0.2 else set()
     tests = {name: [one for one in paper(name).numbers if one.metric == "wilcoxon_p"] for name in report.papers}
     validation = [(run, point) for run in report.runs for point in run.validation]
     return page.render(
@@ -96,8 +99,8 @@ def render(report: Report) -> str:
 def _card(name: str, every: Sequence[PlotLine]) -> tuple[PlotLine, list[int]]:
     """A run's first line, default knob before tuned, and the sizes of its card: one of training and the largest."""
     line = next(line for line in every if line.run == name)
-    inside = [size for size in line.points if line.seen.holds(size)]
-    return line, list(dict.fromkeys([*inside[-1:], *list(line.points)[-1:]]))
+    first = line.seen.main_of(list(line.points))
+    return line, [] if first is None else list(dict.fromkeys([first, max(line.points)]))
 
 
 def _published(study: Study, name: str) -> dict[str, Any]:
@@ -179,13 +182,13 @@ def introduction(
     patches = {size // cells for size, cells in squares if cells > 0 and size % cells == 0}
     known = {run.name: run for run in runs if run.name in names}
     sizes, details = sorted({run.parameters for run in known.values() if run.parameters}), []
-    if sizes:
+    if sizes and known.keys() == set(names):
         millions = words.span([f"{size / 1e6:.{1 if size >= 1e5 else 3}f}" for size in sizes])
         details.append(f"{millions} million parameters{' each' * (len(names) > 1)}")
     if len(patches) == 1:
         details.append(f"patches of {min(patches)} {TIMES} {min(patches)} px")
     trainings: dict[str, list[str]] = {}
-    for name in names:
+    for name in (name for name in names if seen[name].nominal is None):
         said = f"on {_shown([row for row in rows if row.run == name])} of {seen[name].words}"
         if name in known and known[name].train_images:
             # Of a folder they are fewer, each shown several times.
@@ -196,7 +199,11 @@ def introduction(
     shown = [seen[name] for name in names]
     unseen = any(not any(one.holds(size) for one in shown) for size in grids)
     unseen &= all(one.low is not None and not one.fine_tuned_from for one in shown)
-    return {"details": details, "trainings": trainings, "grids": grids, "seen_sizes": shown, "unseen": unseen}
+    unknown = [name for name in names if seen[name].nominal is not None]
+    kinds = {"images": "train_images", "tokens": "train_tokens", "operations": "train_flops", "losses": "loss.kind"}
+    unlike = [word for word, what in kinds.items() if len(set(filter(None, map(attrgetter(what), runs)))) > 1]
+    told = {"details": details, "trainings": trainings, "unknown": unknown, "unlike": unlike, "grids": grids}
+    return {**told, "seen_sizes": shown, "unseen": unseen}
 
 
 _MODULES = {

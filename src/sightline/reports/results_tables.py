@@ -244,7 +244,7 @@ def training(runs: Sequence[RunSummary], order: Sequence[str]) -> Table:
             Head("images/s"): f"{speed:,.0f}" if speed else "",
             Head("testing"): words.duration(run.evaluate_seconds),
             Head("parameters"): _number(run.parameters),
-            Head("parameter", "now / default"): knob,
+            Head("encoding's parameter", "now / default"): knob,
             Head("precision", "of training"): run.precision,
         }
         cells = {head: Cell(text or DASH, words=True) for head, text in said.items()}

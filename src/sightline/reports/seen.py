@@ -11,12 +11,15 @@ from sightline.reports.content import RunSummary, SeenSizes
 from sightline.results.rows import ResultRow
 
 
-def training_sizes(config: Mapping[str, Any], patch_size: int) -> SeenSizes:
+def training_sizes(config: Mapping[str, Any], patch_size: int, nominal: int = 0) -> SeenSizes:
     """The sizes of training that a resolved configuration (plain values, as it is saved) names.
 
     Args:
         patch_size: of the model, in pixels.
+        nominal: the side of its images that the model names, for one without a configuration of a training.
     """
+    if nominal and not config:
+        return SeenSizes.unknown(nominal)
     least, parts = config.get("parts"), ""
     if least == "simple":
         parts = "a random crop as wide or as high as itself"
@@ -76,6 +79,9 @@ def loss_kind(config: Mapping[str, Any], classes: int) -> str:
 
 
 def by_run(runs: Iterable[RunSummary], rows: Iterable[ResultRow] = ()) -> dict[str, SeenSizes]:
-    """Run -> its sizes of training: what its summary says, else the one size that its rows name."""
-    known = {run.name: run.seen for run in runs if run.seen is not None}
-    return {**{row.run: SeenSizes.of_one(row.train_resolution) for row in rows}, **known}
+    """Run -> its sizes of training: what its summary says, else the one size that its rows name, which is a nominal one
+    where there is no summary."""
+    known = {run.name: run.seen for run in runs}
+    found = {row.run: row.train_resolution for row in rows}
+    made = {name: (SeenSizes.of_one if name in known else SeenSizes.unknown)(side) for name, side in found.items()}
+    return {**made, **{name: sizes for name, sizes in known.items() if sizes is not None}}

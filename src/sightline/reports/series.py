@@ -223,18 +223,21 @@ def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
 
 
 def seen_at(size: int, chosen: Iterable[PlotLine]) -> str:
-    """ "trained", where all runs were trained at that size alone; "seen" where all saw it; or ""."""
+    """ "trained", where all runs were trained at that size alone; "seen" where all saw it; "nominal" where that is all
+    that is known of them; or ""."""
     seen = [line.seen for line in chosen]
     if all(one.one == size for one in seen):
         return "trained"
+    if all(one.nominal == size for one in seen):
+        return "nominal"
     return "seen" if all(one.holds(size) for one in seen) else ""
 
 
 def outer_resolutions(chosen: Sequence[PlotLine]) -> list[int]:
-    """The resolutions that a breakdown is shown at: the largest that all lines saw in training (else the smallest
-    that was measured), and the largest."""
+    """The resolutions that a breakdown is shown at: the largest that all lines saw in training, or are said to be for
+    (else the smallest that was measured), and the largest."""
     measured = resolutions(chosen)
     if not measured:
         return []
-    trained = [size for size in measured if all(line.seen.holds(size) for line in chosen)]
+    trained = [size for size in measured if all(line.seen.holds(size) or line.seen.nominal == size for line in chosen)]
     return sorted({trained[-1] if trained else measured[0], measured[-1]})

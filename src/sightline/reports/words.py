@@ -15,8 +15,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 # What the highest value is called, and the lowest where that is the better one.
 EXTREME = {"higher": "highest", "lower": "lowest"}
-# Of a size, whether all runs that are spoken of were trained at it alone, or saw it among others.
-SEEN = {"trained": ", as trained", "seen": ", seen in training", "": ""}
+# Of a size, whether all runs that are spoken of were trained at it alone, saw it among others, or only name it.
+SEEN = {"trained": ", as trained", "seen": ", seen in training", "nominal": ", nominal size", "": ""}
 
 
 @functools.cache

@@ -214,8 +214,8 @@ def _that_fit(
     *,
     explicit: bool,
 ) -> dict[str, Make]:
-    """The measures that can be taken of a model, each tried on some images; others are named on stderr, and refused
-    where they were asked for.
+    """The measures that can be taken of a model, each tried on some images; others are refused where they were asked
+    for.
 
     Args:
         tried: told of each.
@@ -232,7 +232,6 @@ def _that_fit(
             said = str(error).removeprefix(f"{one.name}: ")
             if explicit or one.name in given:
                 raise InputError(f"{one.name}: {said}") from None
-            print(f"left out of {name}: {one.name}: {said}", file=sys.stderr)
         else:
             made[one.name] = make
         tried(1)

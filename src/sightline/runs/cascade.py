@@ -57,7 +57,7 @@ def cascade(run: Run, asked: CascadeOptions, progress: Progress) -> Cascade:
     advance = progress.counter("tokens", cascades.count_tokens(cascades.plan_stages(source, config)))
     rows = cascades.measure(run.model, source, config, run.identity, advance=advance)
     progress.say_left_out(source)
-    seen = training_sizes(run.config, run.model.config.patch_size) if run.config else None
+    seen = training_sizes(run.config, run.model.config.patch_size, run.side)
     words = (*option_words(run.opening), *option_words(asked))
     command = command_line("cascade", run.path, run.data, *words, "--out", asked.out)
     page = cascade_page.render(rows, command, seen=seen)

@@ -12,6 +12,7 @@ import torch
 
 from sightline.data.open import open_source
 from sightline.distributed import machine, signals
+from sightline.encodings.discovery import first_line
 from sightline.evaluation.compared import compare_runs
 from sightline.io.atomic import write_file, write_out
 from sightline.io.config import check_value, whole
@@ -106,7 +107,8 @@ def compare(
         rows = compare_runs(compared_runs(jobs))
         made = tables(rows)
         notes = ["A quick run: far too few scenes to learn from; its numbers say nothing."] if asked.quick else []
-        page = render(rows, command=command_line(*command), demonstration=DEMONSTRATION, notes=notes)
+        said = {name: first_line(name) for name in asked.encodings}
+        page = render(rows, command=command_line(*command), demonstration=DEMONSTRATION, notes=notes, said=said)
         lock.check()
         for name, text in zip(TABLES, (csv_of(made), latex_of(made)), strict=True):
             write_file(out / name, text)

@@ -23,7 +23,7 @@ def warn(line: str) -> None:
 def command_line(*words: object, name: str = "sightline") -> str:
     """A command of Sightline with its words quoted, and the plug-ins of this one; None among them is left out."""
     found = [word for folder in plugins.given for word in ("--plugins", folder)]
-    return shlex.join([name, *found, *(str(word) for word in words if word is not None)])
+    return shlex.join([name, *(str(word) for word in words if word is not None), *found])
 
 
 def option_words(asked: Any) -> list[object]:

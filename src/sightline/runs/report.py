@@ -49,13 +49,14 @@ def report(
     """Write one self-contained HTML page that compares runs, as `sightline report` does.
 
     Args:
-        runs: folders of runs that were trained and evaluated on the same data, or of `transfer`, one a model.
+        runs: folders of runs that were trained and evaluated on the same data, of models that were measured, or of
+            `evaluate(out=...)`; or of `transfer`, one a model.
         data: shows what was measured on this data set; on that of the training unless given.
         papers: whose printed curves stand beside: `lookhere`, `rope_vit`; of attributes `navit`; of transfers `vit`.
         title: its heading.
 
     Raises:
-        InputError: a folder is no measured run, the runs do not go together, or `out` exists.
+        InputError: a folder holds no measured model, the runs do not go together, or `out` exists.
     """
     papers = [papers] if isinstance(papers, str) else papers
     out, transfers = Path(out), [Path(run) / TRANSFER for run in runs if (Path(run) / TRANSFER).is_file()]

@@ -9,26 +9,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from sightline.analysis.views import attends_in_parts, field_of_view
+from sightline.convert.foreign_folder import is_foreign_folder
 from sightline.data.image_file import read_image
+from sightline.data.open import open_source
 from sightline.data.source import Source
+from sightline.encodings.discovery import first_line
 from sightline.errors import InputError, SightlineError
 from sightline.evaluation.logits import logits_name, read_logits
 from sightline.evaluation.suites.model_vs_human import ModelVsHumanSuite, error_consistency
 from sightline.hub.load import read_config_record
-from sightline.io.run_files import BEST, INSIDE, LOG, LOGITS, PICTURES, PREDICTIONS, RESULTS
+from sightline.hub.model_card import describe_encoding
+from sightline.io.run_files import BEST, CHECKSUMS, INSIDE, LOG, LOGITS, PICTURES, RESULTS
 from sightline.models import Model
 from sightline.reports import content
-from sightline.reports.results_tables import worst
-from sightline.reports.seen import loss_kind, training_sizes
+from sightline.reports.seen import by_run, loss_kind, training_sizes
 from sightline.reports.words import capital, quantity, short
 from sightline.results.analysis import ANALYSIS, AnalysisRow
-from sightline.results.predictions import Prediction, as_written, read_predictions
 from sightline.results.rows import ResultRow, read_rows
-from sightline.runs.console import warn
-from sightline.runs.outputs import run_of
+from sightline.runs.console import command_line, warn
+from sightline.runs.outputs import is_run, run_of
+from sightline.runs.report_answers import read_answers
 from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.training.log import read_curve, read_log
@@ -38,19 +40,18 @@ _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
 _LOOKED_AT = 200
 _SMALL = 16
-_MISTAKES = 12
-# Of a picture on the page, in pixels, where images have no one size.
-_HEIGHT = 128
 
 
-def read_run(folder: Path) -> tuple[OpenedRun, list[ResultRow]]:
-    """A run and its measured rows.
+def read_run(folder: Path) -> tuple[OpenedRun | None, list[ResultRow]]:
+    """A run, or a saved model, and its measured rows; None where a folder holds rows of a model that is elsewhere, or
+    that another library wrote.
 
     Raises:
         InputError: the folder is no run, or was not measured.
     """
-    run = open_run(folder)
-    rows = folder / RESULTS
+    rows, run = folder / RESULTS, None
+    if is_run(folder) or (folder / CHECKSUMS).is_file() or not (rows.is_file() or is_foreign_folder(folder)):
+        run = open_run(folder)
     if not rows.exists():
         raise InputError(f"{folder}: has no {RESULTS} yet; run: sightline evaluate {folder}")
     measured = read_rows(rows)
@@ -61,10 +62,9 @@ def read_run(folder: Path) -> tuple[OpenedRun, list[ResultRow]]:
 
 def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
     model, training, folder = run.model, run.training, run.path
-    log = read_log(folder / LOG)
+    # A model that was saved elsewhere has no log.
+    log = read_log(folder / LOG) if is_run(run_of(folder)) else []
     config, knob = training["config"], model.knob
-    # Rows of one pass share its seconds.
-    passes = {row.measurement: row.seconds for row in rows}
     # What was seen is what the log counted until the checkpoint.
     spent = [line for line in log if line["step"] <= training.get("step", line["step"])]
     last = spent[-1] if spent else {"images": config.get("images") or 0}
@@ -79,7 +79,7 @@ def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
         train_tokens=last.get("tokens", 0),
         train_flops=last.get("flops", 0),
         train_seconds=training["seconds"],
-        evaluate_seconds=sum(passes.values()),
+        evaluate_seconds=_seconds(rows),
         precision=config["precision"],
         config=config,
         loss=content.LossCurve(
@@ -88,8 +88,15 @@ def _summary(run: OpenedRun, rows: list[ResultRow]) -> content.RunSummary:
         seen=training_sizes(config, model.config.patch_size),
         validation=read_validation(folder),
         best_step=best_step(folder),
+        # A plug-in says itself what it does.
+        about="" if describe_encoding(model.encoding.name) else first_line(model.encoding.name),
         kind=f"{model.config.architecture}, {model.config.embedder}",
     )
+
+
+def _seconds(rows: Iterable[ResultRow]) -> float:
+    # Rows of one pass share its seconds.
+    return sum({row.measurement: row.seconds for row in rows}.values())
 
 
 def _samples(source: Source, resolutions: Sequence[int]) -> dict[int, list[content.Sample]]:
@@ -143,20 +150,13 @@ def _fields(model: Model, run: str) -> list[content.FieldsOfViewFigure]:
     ]
 
 
-def _named(measured: Sequence[tuple[OpenedRun, list[ResultRow]]]) -> list[list[ResultRow]]:
-    """The rows of each run under one name, which is that of no other one: a folder was renamed, or two are called so.
-
-    Raises:
-        InputError: a folder is there twice.
-    """
-    places = [run.path.resolve() for run, _ in measured]
+def _named(measured: Mapping[Path, list[ResultRow]]) -> list[list[ResultRow]]:
+    """The rows of each run under one name, of no other one: a folder was renamed, or two are called so."""
     # The last rows have the name that the folder has now.
-    latest = [rows[-1].run for _, rows in measured]
+    latest = [rows[-1].run for rows in measured.values()]
     named = []
-    for run, rows in measured:
-        if places.count(run.path.resolve()) > 1:
-            raise InputError(f"report: {run.path} is there twice; expected each run once")
-        name = rows[-1].run if latest.count(rows[-1].run) == 1 else str(run.path)
+    for folder, rows in measured.items():
+        name = rows[-1].run if latest.count(rows[-1].run) == 1 else str(folder)
         named.append([replace(row, run=name) for row in rows])
     return named
 
@@ -173,41 +173,62 @@ def compose_report(
     """The content of a report on some runs.
 
     Args:
-        data: the data set that they were measured on; that of their training unless given, where it was measured.
+        data: the data set that they were measured on; unless given that of their training, where it was measured, else
+            the first that all were measured on.
         papers: whose curves stand beside.
 
     Raises:
-        InputError: a folder is no measured run, the runs were trained on different data, or one was not measured on
-            what is asked for.
+        InputError: a folder holds no measured model, the runs were trained on different data, or one was not measured
+            on what is asked for.
     """
-    measured = [read_run(folder) for folder in folders]
-    trained = {run.data for run, _ in measured}
+    places, opened, measured = [folder.resolve() for folder in folders], list[OpenedRun | None](), {}
+    for folder in folders:
+        if places.count(folder.resolve()) > 1:
+            raise InputError(f"report: {folder} is there twice; expected each run once")
+        run, measured[folder] = read_run(folder)
+        opened.append(run)
+    trained = sorted({run.data for run in opened if run is not None and run.training})
     if len(trained) > 1:
-        raise InputError(f"report: the runs were trained on {', '.join(sorted(trained))}; expected the same data")
-    known = list(dict.fromkeys(row.data for _, rows in measured for row in rows))
-    data = data or next((run.data for run, _ in measured if run.data in known), known[0])
-    for number, (run, rows) in enumerate(measured):
+        raise InputError(f"report: the runs were trained on {', '.join(trained)}; expected the same data")
+    known = list(dict.fromkeys(row.data for rows in measured.values() for row in rows))
+    common = [one for one in known if all(any(row.data == one for row in rows) for rows in measured.values())]
+    data = data or next((one for one in (*trained, *common) if one in known), known[0])
+    for folder, rows in measured.items():
         mine = [row for row in rows if row.data == data]
+        if not mine:
+            raise InputError(f"{folder}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
         # Of a suite as it was prepared first; of data that is a suite too, as it is in training.
-        measured[number] = run, [row for row in mine if row.preparation == min(one.preparation for one in mine)]
-        if not measured[number][1]:
-            raise InputError(f"{run.path}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
-    runs, named = [run for run, _ in measured], _named(measured)
+        measured[folder] = [row for row in mine if row.preparation == min(one.preparation for one in mine)]
+    named = _named(measured)
     rows = [row for one in named for row in one]
-    summaries = [_summary(run, one) for run, one in zip(runs, named, strict=True)]
-    first, source = replace(runs[0], data=data, opened=None), None
+    shown = [(run, one[0].run) for run, one in zip(opened, named, strict=True) if run is not None]
+    summaries = [_summary(run, one) for run, one in zip(opened, named, strict=True) if run is not None and run.training]
+    first, source = next((run for run, _ in shown), None), None
     # Without the images that the run left out; the data may not be there any more.
     with contextlib.suppress(SightlineError):
-        source, _ = first.source.check_readable(_split_of(first.source), skip_unreadable=first.skip_unreadable)
+        source = open_source(data) if first is None else replace(first, data=data, opened=None).source
+        skip = 0 if first is None else first.skip_unreadable
+        source, _ = source.check_readable(_split_of(source), skip_unreadable=skip)
         # Of annotated people none is shown.
         source = None if source.attributes and "captions" not in source.provides else source
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
-    shown = [(run, summary.name) for run, summary in zip(runs, summaries, strict=True)]
-    # What a folder holds was said of the data of the training.
-    said = [read_answers(run.path, name, run.config, source) for run, name in shown if run.data == data]
+    sizes = by_run(summaries, rows)
+    # What the folder of a run holds was said of the data of the training.
+    said = [
+        read_answers(folder, one[0].run, sizes[one[0].run], source)
+        for folder, run, one in zip(folders, opened, named, strict=True)
+        if (run.data == data if run is not None and run.training else not one[0].preparation)
+    ]
+    hardware = [
+        run.training["hardware"] if run is not None and run.training else own[0].hardware
+        for run, own in zip(opened, named, strict=True)
+    ]
     precision = sorted({summary.precision for summary in summaries})
-    again = [f"sightline evaluate {folders[0]} --tune"] if first.model.knob is not None else []
-    again += [f"sightline report {folders[0]} --data {one}" for one in known if one != data]
+    again = [command_line("report", folders[0], "--data", one) for one in known if one != data]
+    if first is not None:
+        if first.training and first.model.knob is not None and source is not None and "minival" in source.splits:
+            again.insert(0, command_line("evaluate", first.path, "--tune"))
+        again.append(command_line("predict", first.path, "IMAGE"))
     return content.Report(
         title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,
@@ -216,24 +237,38 @@ def compose_report(
         samples={} if source is None else _samples(source, resolutions),
         fields=[field for run, name in shown for field in _fields(run.model, name)],
         answers=[one for one in said if one is not None],
-        pictures=[one for run, rows in zip(runs, named, strict=True) for one in _pictures(run.path, rows)],
-        seconds_total=sum(summary.train_seconds + summary.evaluate_seconds for summary in summaries),
-        hardware="; ".join(dict.fromkeys(run.training["hardware"] for run in runs)),
+        pictures=[one for folder, own in zip(folders, named, strict=True) for one in _pictures(folder, own)],
+        seconds_total=sum(summary.train_seconds for summary in summaries) + sum(map(_seconds, named)),
+        hardware="; ".join(dict.fromkeys(hardware)),
         commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=[f"Trained in {', '.join(precision)}.", *notes],
-        other_commands=[*again, f"sightline predict {folders[0]} IMAGE"],
-        chance=None
-        if rows[0].task == "attributes"
-        else 1 / rows[0].classes
-        if rows[0].classes
-        else task_of(first.model).chance,
+        notes=[*([f"Trained in {', '.join(precision)}."] if precision else []), *notes],
+        other_commands=again,
+        cut=source is not None and any(_is_cut(run.model, source) for run, _ in shown),
+        chance=_chance(rows[0], None if first is None else first.model, source),
         papers=papers,
         inside=_inside(shown),
-        alike=_alike(dict(zip((run.path for run in runs), named, strict=True)))
-        if data == ModelVsHumanSuite.name
-        else {},
+        alike=_alike(dict(zip(folders, named, strict=True))) if data == ModelVsHumanSuite.name else {},
     )
+
+
+def _is_cut(model: Model, source: Source) -> bool:
+    """Whether a square leaves the edges of images out: of some that are spread over the split."""
+    split, config = _split_of(source), model.config
+    length = source.length(split) or 0
+    sizes = (source.stored_size(split, index) for index in range(0, length, length // _LOOKED_AT + 1))
+    return config.crop_mode == "center" and any(one and (config.crop < 1 or one[0] != one[1]) for one in sizes)
+
+
+def _chance(row: ResultRow, model: Model | None, source: Source | None) -> float | None:
+    """What guessing gives of the first metric, where that is known."""
+    if row.task == "attributes":
+        return None
+    if row.classes:
+        return 1 / row.classes
+    if model is not None:
+        return task_of(model).chance
+    return 1 / len(source.classes) if source is not None and source.classes and row.metric == "top1" else None
 
 
 def _alike(runs: Mapping[Path, Sequence[ResultRow]]) -> dict[tuple[str, str], dict[int, ResultRow]]:
@@ -316,56 +351,3 @@ def best_step(folder: Path) -> int | None:
         return read_config_record(folder / BEST)["training"].get("step")
     except InputError:
         return None
-
-
-def read_answers(folder: Path, run: str, config: Mapping[str, Any], source: Source | None) -> content.Answers | None:
-    """What a run said of the images of its test split, as it was trained where that was measured.
-
-    Args:
-        run: its name on the page.
-        config: of the run, which says how it was trained.
-        source: the data set, of which the worst mistakes are drawn; None draws none.
-
-    Returns:
-        None where the run keeps no answers.
-
-    Raises:
-        InputError: the file cannot be read, or is damaged.
-    """
-    path = folder / PREDICTIONS
-    parts: dict[tuple[str, str, int | None], list[Prediction]] = {}
-    for one in read_predictions(path) if path.exists() else ():
-        parts.setdefault((one.split, one.view, one.resolution), []).append(one)
-    if not parts:
-        return None
-    packing = config.get("packing") or {}
-    own_aspect = bool(packing) and packing.get("aspect") != "square"
-
-    def rank(part: tuple[str, str, int | None]) -> tuple[bool, bool, int]:
-        """The test split before others, what comes near to training before others, and then the most images."""
-        as_trained = part[2] is None if own_aspect else part[2] == config.get("resolution")
-        return part[0] == "test", as_trained, len(parts[part])
-
-    split, view, resolution = max(parts, key=rank)
-    answers = parts[split, view, resolution]
-    shown = view if resolution is None else f"{resolution}\u00a0px"
-    mistakes = [] if source is None else _drawn(worst(answers, _MISTAKES), source, resolution)
-    return content.Answers(run, split, shown, answers, mistakes)
-
-
-def _drawn(answers: Iterable[Prediction], source: Source, resolution: int | None) -> list[content.Sample]:
-    """Pictures of these answers; one that is not there any more, or is another than it was, is left out."""
-    pictures = []
-    for one in answers:
-        try:
-            if resolution is not None:
-                size = resolution, resolution
-            else:
-                height, width = source.stored_size(one.split, one.index) or (_HEIGHT, _HEIGHT)
-                size = _HEIGHT, max(round(_HEIGHT * width / height), 1)
-            found = source.example(one.split, one.index, size)
-        except SightlineError:
-            continue
-        if as_written(found.name) == one.name and found.target.describe(source.classes) == one.label:
-            pictures.append(content.Sample(found.middle_frame, f"{one.label}, named {one.predicted} ({one.score:.2f})"))
-    return pictures

@@ -164,7 +164,10 @@ class Run(OpenedRun):
         """Look inside the model, and others beside it, on the data that this one was opened with.
 
         Args:
-            options: changed by keywords: `measures=["entropy"]`, `resolutions=[32, "96x192"]`, `out="analysis"`, ...
+            options: changed by keywords, the fields of `AnalyseOptions`: `measures=["entropy"]`,
+                `resolutions=[32, "96x192"]`, `images=8`, `out="analysis"`, `data`, `split`, `options` of measures,
+                `workers`, `overwrite=True`.
+            progress: told how far it is.
         """
         from sightline.runs.analyse import analyse
 
@@ -183,16 +186,17 @@ class Run(OpenedRun):
 
         return cascade(self, changed(options or CascadeOptions(), changes), progress or Progress())
 
-    def report(self, *others: Run, out: str | Path | None = None, **options: Any) -> WrittenReport:
+    def report(self, *others: Run | str | Path, out: str | Path | None = None, **options: Any) -> WrittenReport:
         """Write the page of this run, beside others; `report.html` in its folder unless `out` is given.
 
         Args:
+            others: or folders, as of `evaluate(out=...)`; of such folders alone `runs.report.report` writes a page.
             options: as `runs.report.report`: `data`, `papers`, `title`, `overwrite`.
         """
         from sightline.runs.report import report
 
         out = home_of(self.path) / PAGE if out is None else out
-        return report([self.path, *(one.path for one in others)], out, **options)
+        return report([self.path, *(one.path if isinstance(one, Run) else one for one in others)], out, **options)
 
 
 def refuse_timm_options(opening: OpenOptions, names: str) -> None:

@@ -65,8 +65,8 @@ class ClassIdentifiability(OfClassifier):
             ("image", "layer"),
             "fraction",
             "of what the head reads, as if the layer were the last: the CLS token, or where there is none to be read "
-            "the mean or the probe's answer; 1: the right class has the highest logit, 0: the lowest; what tokens hold "
-            "of each other is what the model's own masks let through",
+            "the mean or the probe's answer; by the rank of the right class's logit: 1 the highest, 0 the lowest, of "
+            "4 classes 2/3 the second; what tokens hold of each other is what the model's own masks let through",
             "layers",
         ),
         "patches": MeasuredQuantity(

@@ -27,10 +27,13 @@ def analyse(
     each two of the first four models. Of one run the folder is the run's own (RUN/analysis), and sightline report shows
     its curves.
     """
+    from importlib.util import find_spec
+
     from sightline.cli import next_step, progress
     from sightline.distributed import machine
     from sightline.io.run_files import INSIDE, PAGE, RESULTS
     from sightline.reports.analysis_page import print_layers
+    from sightline.results.analysis import ANALYSIS_PAGE
     from sightline.results.rows import dump_rows
     from sightline.runs.analyse import analyse as analyse_runs
     from sightline.runs.analyse import open_models
@@ -44,6 +47,9 @@ def analyse(
         print(dump_rows(found.rows), end="")
         return
     print_layers(found.rows)
-    print(f"arrays, rows, figures, page: {found.path}")
+    print(f"arrays, rows, figures: {found.path}")
+    print(f"open in a browser: {found.path / ANALYSIS_PAGE}")
     if len(models) == 1 and found.path == models[0] / INSIDE and (models[0] / RESULTS).exists():
         next_step.say_next("report", models[0], *next_step.writing("--out", models[0] / PAGE))
+    elif find_spec("uvicorn") and opening.weights is None and opening.num_classes is None:
+        next_step.say_next("explore", *models[:2], *(["--no-pretrained"] if opening.no_pretrained else []))

@@ -19,11 +19,12 @@ def compare(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train position encodings alike, with several seeds, test them at many sizes, and say what differs.
+    """Train encodings alike on drawn scenes, with several seeds, test at many sizes, and say what differs.
 
-    LookHere's controlled experiment on embedded scenes: one recipe, parameters tuned at each size, a short second
-    training at a larger size, its tables and figures with intervals over seeds, tests of each two encodings. Writes
-    report.html, comparison.jsonl, tables.csv and tables.tex; each run is a folder in --out like any other. Killed or
+    LookHere's controlled experiment: one recipe, parameters tuned at each size, a short second training at a larger
+    size, its tables and figures with intervals over seeds, tests of each two encodings. It takes no data: on your own
+    images a sweep over `encoding` compares them (docs/how-to/compare.md). Writes report.html, comparison.jsonl,
+    tables.csv and tables.tex; each run is a folder in --out like any other. Each core trains one run. Killed or
     stopped, the same command goes on with --resume.
 
     Args:

@@ -17,7 +17,8 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.base import AddedEncoding, PatternEncoding, RotaryEncoding
-    from sightline.encodings.discovery import registry, unknown_encoding_error
+    from sightline.encodings.discovery import first_line, registry, unknown_encoding_error
+    from sightline.hub.model_card import describe_encoding
     from sightline.reports.tables import print_table
 
     known = registry()
@@ -38,7 +39,8 @@ def encodings(name: str | None = None, /, *, json: Json = False) -> None:
             print(json_module.dumps(dict(zip(columns, row, strict=True))))
         return
     if name is not None:
-        print_table(("", name), list(zip((*columns[:-1], "parameter"), rows[0], strict=True))[1:])
+        said = ("what it does", describe_encoding(name) or first_line(name))
+        print_table(("", name), [said, *list(zip((*columns[:-1], "parameter"), rows[0], strict=True))[1:]])
         return
     print_table(("encoding", "kind", "parameter"), [(row[0], row[1], row[4]) for row in rows])
     print("One with its paper and its rule for a new grid: sightline encodings NAME")

@@ -43,8 +43,8 @@ def evaluate(
     if json:
         print(dump_rows(found.rows), end="")
         return
-    seen = {found.rows[0].run: training_sizes(run.config, run.model.config.patch_size)} if run.config else None
-    print_by_data(found.rows, seen)
+    seen = training_sizes(run.config, run.model.config.patch_size, run.side)
+    print_by_data(found.rows, {found.rows[0].run: seen})
     print(f"rows: {found.path}")
     if found.predictions is not None and found.predictions.exists():
         print(f"predictions: {found.predictions}")

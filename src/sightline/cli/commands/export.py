@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sightline.runs.options import PatchSize, RunOrModel, Threads
 
 if TYPE_CHECKING:
+    from sightline.cli.progress import Bars
     from sightline.export import CheckRow
     from sightline.export.program import ExportRecord
 
@@ -65,7 +66,7 @@ def export(
     checked = usual if asked is None else asked
     exports.check_sizes(loaded, checked, to)
     with progress.Bars() as bars:
-        record = exports.export_model(loaded, file, to=to, int8=int8, moved=functools.partial(bars.move, "exporting"))
+        record = exports.export_model(loaded, file, to=to, int8=int8, moved=functools.partial(_step, bars, to))
         moved = functools.partial(bars.move, "checking")
         rows = exports.check_export(file, loaded, checked, batches=_BATCHES[int8], moved=moved) if checked else []
     worst = max((row.difference for row in rows), default=0.0)
@@ -79,6 +80,15 @@ def export(
         next_step.say_next("export", model, "--to", to, *given, "--output", file, "--overwrite", "--check")
     if not int8 and not worst <= exports.LIMIT:
         raise SightlineError(f"{file}: differs from the model by up to {worst:.1e}, more than {exports.LIMIT:.0e}")
+
+
+def _step(bars: Bars, to: str, done: int, total: int) -> None:
+    """A bar for each step of an export."""
+    names = ("tracing", f"writing {to}", "rounding to int8")
+    if done:
+        bars.move(names[done - 1], 1, 1)
+    if done < total:
+        bars.move(names[done], 0, 1)
 
 
 def _print_json(record: ExportRecord, rows: list[CheckRow], *, int8: bool) -> None:

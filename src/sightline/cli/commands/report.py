@@ -12,7 +12,7 @@ from sightline.runs import options
 
 def report(
     *runs: Annotated[
-        Path, Parameter(help="Folders of runs that were trained and evaluated on the same data, or of transfer.")
+        Path, Parameter(help="Folders of runs, models or evaluate --out, measured on the same data; or of transfer.")
     ],
     data: options.AnyData = None,
     paper: options.Words = (),
@@ -20,7 +20,7 @@ def report(
     title: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
+    """Write one self-contained HTML page that compares runs, or models: curves, tables, scenes, fields of view.
 
     Args:
         data: What was measured on this data set (evaluate --data); on that of the training unless given.
@@ -44,6 +44,6 @@ def report(
         print_transfer(content)
         print(f"report: {out}")
         return
-    print_accuracy(content.rows, seen=by_run(content.runs))
+    print_accuracy(content.rows, seen=by_run(content.runs, content.rows))
     print(f"report: {out}")
     next_step.say_export(outputs.home_of(runs[0]))
