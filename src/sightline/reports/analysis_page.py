@@ -13,6 +13,7 @@ import numpy as np
 
 from sightline.analysis.rows import AnalysisLike, by_layer, other_of, rows_of
 from sightline.reports import maps, page, style, words
+from sightline.reports.content import Sample
 from sightline.reports.lines import Panel, lines_figure, measured_line
 from sightline.reports.tables import Cell, Head, Table, measured_cell, print_table, table_of
 from sightline.results.analysis import LAYERS, AnalysisRow, Size, size_words
@@ -41,6 +42,7 @@ def render(
     *,
     figures: dict[str, str] | None = None,
     advance: Callable[[int], None] | None = None,
+    shown: Sequence[Sample] = (),
 ) -> str:
     """The HTML text; equal rows and arrays give equal text.
 
@@ -50,11 +52,12 @@ def render(
         command: the line that makes it again.
         figures: filled with every figure of the page as a file of its own: by its name SVG text on its own ground.
         advance: called with 1 as each figure is drawn; of `count_figures` of them.
+        shown: the first images, which maps are of.
     """
     models = _models(rows, found)
     title = f"Inside {style.short(models[0])}" if len(models) == 1 else f"Inside {len(models)} models"
     content = _content(rows, found, "inside", {} if figures is None else figures, advance)
-    return page.render("analysis.html", title=title, command=command, **content)
+    return page.render("analysis.html", title=title, command=command, shown=shown, **content)
 
 
 def count_figures(rows: Sequence[AnalysisRow], found: Sequence[AnalysisLike]) -> int:
@@ -114,7 +117,7 @@ def _sections(
     measures = dict.fromkeys([*(one.measure for one in found), *(measure for measure, _ in groups)])
     sections = {
         measure: {"name": measure, "title": words.capital(words.title(measure)), "pictures": [], "tables": [],
-                  "left_out": []} for measure in measures
+                  "left_out": [], "said": words.about()["sections"].get(measure, "")} for measure in measures
     }  # fmt: skip
     for (measure, _), some in groups.items():
         sections[measure]["tables"].append(by_layer_table(some, models))

@@ -240,8 +240,8 @@ def _knobs(rows: Sequence[ComparisonRow]) -> Table | None:
     for row in sorted(tuned, key=lambda row: (order(rows).index(row.encoding), row.resolution)):
         knobs = Cell(", ".join(f"{knob:g}" for knob in row.knobs), words=True)
         lines.setdefault(_head(rows, row.encoding), {})[Head(f"{row.resolution}\u00a0px")] = knobs
-    # A line of dashes.
-    lines |= {head: {} for head in (_head(rows, name) for name in order(rows)) if lines and head not in lines}
+    # Of one without a parameter a line of dashes.
+    lines = {head: lines.get(head, {}) for head in (_head(rows, name) for name in order(rows))} if lines else {}
     caption = f"Table 9. The tuned parameter of each encoding, of each seed ({DASH}: it has none)"
     return table_of(caption, lines, "encoding") if lines else None
 

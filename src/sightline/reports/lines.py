@@ -6,6 +6,7 @@ A figure has two layouts: `narrow` is for a screen of a phone, where the text of
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +26,7 @@ WHOLE = (0.0, 100.0)
 _LEVEL: Mapping[str, Any] = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
 _DOT: Mapping[str, Any] = {"marker": "o", "markersize": 2.6, "alpha": 0.45, "linewidth": 0, "zorder": 2}
 # Lines at named places are moved apart by this share of the axis, so that their bars do not lie on each other.
-_APART, _MOST_APART = 0.01, 0.035
+_APART, _MOST_APART = 0.012, 0.06
 # Names at the ends of lines keep this distance, in hundredths of the axis.
 _NAME_GAP = 4.8
 # Points from line to line of what stands above the axes, wide and narrow.
@@ -147,7 +148,8 @@ def lines_figure(
         for place, (axes, panel) in enumerate(zip(grid, panels, strict=False)):
             # What a panel beside or below says too is said once.
             below = panels[place + columns] if place + columns < len(panels) else None
-            axes.set_title(style.short(panel.title, round(13.4 * inches)), parse_math=False)
+            titles = textwrap.wrap(words.printable(panel.title), round(13.4 * inches))
+            axes.set_title("\n".join(titles), parse_math=False)
             axes.set_xlabel("" if below and below.x_label == panel.x_label else panel.x_label, parse_math=False)
             beside = place % columns and panels[place - 1].y_label == panel.y_label
             axes.set_ylabel("" if beside else panel.y_label, parse_math=False)

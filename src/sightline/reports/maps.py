@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Small maps beside each other on a wide and a narrow page, and images one by one; of more, some are shown.
-_ACROSS, _NARROW_ACROSS, _IMAGES = 12, 6, 6
+_ACROSS, _NARROW_ACROSS, MOST_SHOWN = 12, 6, 6
 _CHANNEL = "channel"
 # What lines and columns of a picture are called; a matrix has other axes. Of one, so many numbers across at most.
 _PLACES, _MATRIX = ("row", "col", "patch_row", "patch_col"), 64
@@ -40,7 +40,7 @@ class MapTiles:
     """Small maps in a grid: `maps` [down, across, rows, cols] or, of colours from 0 to 1, [..., 3]; NaN is nothing.
 
     `down` and `across` name the axes ("" of none) and each line and column. `low` and `high` are the ends of the scale
-    that all maps share; None where each has its own.
+    that all maps share; None where each has its own. `left_out` says of each axis how many of how many are drawn.
     """
 
     maps: np.ndarray
@@ -48,6 +48,7 @@ class MapTiles:
     across: tuple[str, Sequence[str]]
     low: float | None = None
     high: float | None = None
+    left_out: tuple[str, str] = ("", "")
 
 
 def is_drawn(found: AnalysisLike, name: str) -> bool:
@@ -71,7 +72,7 @@ def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False
     images = "image" in axes[:-2] and (len(axes) <= 4 or coloured)
     if images:
         array = np.moveaxis(
-            array.take(range(min(_IMAGES, array.shape[axes.index("image")])), axes.index("image")),
+            array.take(range(min(MOST_SHOWN, array.shape[axes.index("image")])), axes.index("image")),
             axes.index("image"),
             0,
         )
@@ -98,17 +99,18 @@ def tiles_of(found: AnalysisLike, name: str, size: Size, *, narrow: bool = False
     elif len(outer) == 1:
         array, outer, named = _wrapped(array, outer[0], named[0], most)
     lines, columns = _some(array.shape[0], max(_ACROSS, most)), _some(array.shape[1], most)
+    some = _fewer(lines, array.shape[0]), _fewer(columns, array.shape[1])
     array = array[lines][:, columns]
     down, across = (outer[0], [named[0][one] for one in lines]), (outer[1], [named[1][one] for one in columns])
     if coloured:
-        return MapTiles(_colours(array), down, across)
+        return MapTiles(_colours(array), down, across, left_out=some)
     if not np.isfinite(array).any():
         return None
     if ("head" in outer and not images) or "query" in outer:
-        return MapTiles(array, down, across)
+        return MapTiles(array, down, across, left_out=some)
     low, high = float(np.nanmin(array)), float(np.nanmax(array))
     whole = low >= 0 and high <= 1 and quantity.unit == "fraction"
-    return MapTiles(array, down, across, *((0.0, 1.0) if whole else (low, high)))
+    return MapTiles(array, down, across, *((0.0, 1.0) if whole else (low, high)), some)
 
 
 def _mean(array: np.ndarray, axis: int) -> np.ndarray:
@@ -158,6 +160,10 @@ def _wrapped(
 def _some(count: int, most: int) -> list[int]:
     """So many numbers below `count`, at most, spread over all of them from the first to the last."""
     return list(range(count)) if count <= most else [round(one * (count - 1) / (most - 1)) for one in range(most)]
+
+
+def _fewer(kept: Sequence[int], count: int) -> str:
+    return f" ({len(kept)} of {count})" if len(kept) < count else ""
 
 
 def _colours(array: np.ndarray) -> np.ndarray:
@@ -219,8 +225,8 @@ def _paint(figure: Figure, axes: Axes, tiles: MapTiles, *, first: bool) -> None:
         every = max(1, math.ceil(len(names) / 12))
         kept = [(number, name) for number, name in enumerate(names) if number % every == 0 and name]
         ticks([number * size + (size - 1 - _GAP) / 2 for number, _ in kept], [name for _, name in kept], fontsize=9)
-    axes.set_xlabel(tiles.across[0], parse_math=False)
-    axes.set_ylabel(tiles.down[0] if first else "", parse_math=False)
+    axes.set_xlabel(f"{tiles.across[0]}{tiles.left_out[1]}", parse_math=False)
+    axes.set_ylabel(f"{tiles.down[0]}{tiles.left_out[0]}" if first else "", parse_math=False)
     if tiles.low is not None:
         bar = figure.colorbar(picture, ax=axes, pad=0.02, shrink=0.8, aspect=22)
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,15 @@ from sightline.analysis.rows import rows_of
 from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.distributed import machine, signals
-from sightline.errors import InputError, require_known
+from sightline.errors import InputError, SightlineError, require_known
 from sightline.evaluation.inside import check_sizes, usual_images
 from sightline.evaluation.measure import spread_indices
 from sightline.io.config import Index, check_value, whole
 from sightline.io.run_files import INSIDE
 from sightline.models import Model
 from sightline.reports.analysis_page import count_figures
+from sightline.reports.content import Sample
+from sightline.reports.maps import MOST_SHOWN
 from sightline.reports.words import duration
 from sightline.results.analysis import AnalysisRow, size_words
 from sightline.results.rows import to_frame
@@ -44,6 +47,8 @@ from sightline.tokens.grid import Grid
 SCENES = "scenes"
 # Operations a second of one core, and how many passes looking inside is worth: for the line that says what is planned.
 _SPEED, _TIMES = 6e10, 10
+# (height, width) in pixels of an image of no size on the page.
+_SHOWN = 64, 64
 # Of a split without an end; arrays keep what is of each.
 _MOST_IMAGES = 1_000_000
 
@@ -119,9 +124,10 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
         check_sizes(model, source, split, some)
     count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
     source = progress.read_headers(source, [split], first.skip_unreadable)
+    indices = spread_indices(source, split, count)
     opened, tried = [], progress.counter("trying measures", len(chosen) * len(runs))
     for (model, some), run in zip(wanted, runs, strict=True):
-        read = partial(split_batches, model, source, split, spread_indices(source, split, count), data=data)
+        read = partial(split_batches, model, source, split, indices, data=data)
         images = {size: read(size, workers=asked.workers) for size in some}
         made = _that_fit(model, run.identity.run, images, chosen, given, tried, explicit=bool(names))
         opened.append(OpenedModel(model, run.identity, some, images, made))
@@ -143,8 +149,20 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
     rows = _rows(opened, found, origin)
     words = [*option_words(replace(asked, data=data)), *option_words(opening_of(runs))]
     command = command_line("analyse", *paths, *words, "--out", out)
-    write_analysis(out, rows, found, command, progress.counter("drawing figures", count_figures(rows, found)))
+    shown = _first_images(source, split, indices, wanted[0][1][0])
+    write_analysis(out, rows, found, command, progress.counter("drawing figures", count_figures(rows, found)), shown)
     return Inside(rows, found, out)
+
+
+def _first_images(source: Source, split: str, indices: Sequence[int], size: Size) -> list[Sample]:
+    """Those that maps are drawn of; one that cannot be read is left out. Of annotated people none is shown."""
+    found = []
+    for index in indices[:MOST_SHOWN] if not source.attributes else ():
+        with contextlib.suppress(SightlineError):
+            own = source.stored_size(split, index) if size == NATIVE else size
+            one = source.example(split, index, own or _SHOWN)
+            found.append(Sample(one.middle_frame, f"image {len(found)}: {one.target.describe(source.classes)}"))
+    return found
 
 
 def opening_of(runs: Sequence[Run]) -> OpenOptions:

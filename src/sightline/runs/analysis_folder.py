@@ -16,6 +16,7 @@ from sightline.analysis.rows import other_of
 from sightline.errors import InputError
 from sightline.io.atomic import fsync, remove_temporaries, replace_folder, storage_errors
 from sightline.reports import analysis_page
+from sightline.reports.content import Sample
 from sightline.results.analysis import ANALYSIS, ANALYSIS_PAGE, AnalysisRow
 from sightline.results.rows import dump_rows
 from sightline.runs.outputs import Inputs, check_writable, guard_folder
@@ -64,6 +65,7 @@ def write_analysis(
     found: Sequence[Analysis],
     command: str,
     advance: Callable[[int], None] | None = None,
+    shown: Sequence[Sample] = (),
 ) -> None:
     """Write arrays, rows, figures and page as a folder. One that is there is renamed to `NAME.old-XXXX` and deleted
     when the new one stands.
@@ -71,14 +73,19 @@ def write_analysis(
     Args:
         command: the line that makes it again.
         advance: called as each of `analysis_page.count_figures` is drawn.
+        shown: the first images.
 
     Raises:
         StorageError: something could not be written; what was there is as it was.
     """
     # A lone surrogate (a folder's name that is not UTF-8) must not cost the page.
     drawn: dict[str, str] = {}
-    page = analysis_page.render(rows, found, command, figures=drawn, advance=advance).encode("utf-8", "replace")
-    figures = {f"{FIGURES}/{name}": svg.encode("utf-8", "replace") for name, svg in drawn.items()}
+    page = analysis_page.render(rows, found, command, figures=drawn, advance=advance, shown=shown)
+    texts = {
+        **{f"{FIGURES}/{name}": svg for name, svg in drawn.items()},
+        ANALYSIS: dump_rows(rows),
+        ANALYSIS_PAGE: page,
+    }
     place = Path(os.path.realpath(out))
     temporary = place.with_name(f".{place.name}.writing-{os.getpid()}")
     with storage_errors(f"{out}: cannot be written"):
@@ -88,8 +95,8 @@ def write_analysis(
         try:
             for name, one in zip(array_names(found), found, strict=True):
                 _put(temporary / name, _packed(one))
-            for name, content in {**figures, ANALYSIS: dump_rows(rows).encode(), ANALYSIS_PAGE: page}.items():
-                _put(temporary / name, content)
+            for name, text in texts.items():
+                _put(temporary / name, text.encode("utf-8", "replace"))
             fsync(temporary)
             replace_folder(temporary, place)
         finally:

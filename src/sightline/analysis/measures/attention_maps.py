@@ -26,7 +26,7 @@ PREFIX = "prefix"
 Query = Place | str
 _WORDS = (
     "averaged over images; rows: the query alone; columns: patches, as attention gives it: what prefix tokens get is "
-    "missing from the sum of 1; 0 where masked, NaN where no image has the patch"
+    "missing from the sum of 1; 0 where masked, nothing where no image has the patch"
 )
 
 
@@ -122,8 +122,8 @@ class AttentionRollout(Measure):
         "rollout": MeasuredQuantity(
             ("image", "query", "row", "col"),
             "fraction",
-            "rows: the queries; columns: patches, and what prefix tokens have is missing from the sum of 1; NaN where "
-            "an image has no such patch: it was dropped, or lies beyond its grid",
+            "rows: the queries; columns: patches, and what prefix tokens have is missing from the sum of 1; nothing "
+            "where an image has no such patch: it was dropped, or lies beyond its grid",
             "maps",
         ),
         "to_prefix": MeasuredQuantity(

@@ -107,8 +107,8 @@ class Cka(Measure):
         "cka": MeasuredQuantity(
             ("layer", "other_layer"),
             "",
-            "1: alike but for a turn and a scale; from what enters the first layer (-1) to the last one's output, of "
-            "patches, averaged over each image unless all were asked for, without prefix tokens; NaN of less than 4",
+            "1: alike but for a turn and a scale; from what enters the first layer (“in”) to the last one's output, of "
+            "patches, averaged over each image unless all were asked for, without prefix tokens; none of fewer than 4",
             "maps",
         )
     }

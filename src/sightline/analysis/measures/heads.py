@@ -16,7 +16,7 @@ from sightline.analysis.measures.base import Measure, MeasuredQuantity, PerImage
 from sightline.data.batch import Batch
 from sightline.models import Model
 
-_PATCHES = "rows: patches; prefix tokens are no rows"
+_PATCHES = "of what patches see, not of what prefix tokens do"
 _ALL = "rows: patches; columns: all tokens, prefix tokens too"
 _APART = f"{_ALL}; fields of view that differ make heads differ"
 _HEADS, _LAYERS = ("image", "layer", "head"), ("image", "layer")
@@ -66,12 +66,13 @@ class AttentionDistance(_OverQueries):
     summed: ClassVar[tuple[str, ...]] = ("distance", "summed", "patches")
     quantities: ClassVar[Mapping[str, MeasuredQuantity]] = {
         "distance": MeasuredQuantity(
-            _HEADS, "cells", f"{_PATCHES}, nor columns: the attention to patches is scaled to sum to 1", "layers"
+            _HEADS, "cells", f"{_PATCHES}: the attention to patches is scaled to sum to 1", "layers"
         ),
         "distance_of_grid": MeasuredQuantity(
             _HEADS,
             "fraction",
-            f"as distance, over the mean distance of two cells of the grid (1: it looks everywhere alike); {_PATCHES}",
+            "as distance, over the mean distance of two cells of the grid (100 %: it looks everywhere alike); "
+            f"{_PATCHES}",
             "layers",
         ),
         "distance_pixels": MeasuredQuantity(_HEADS, "px", "as distance, times the patch size"),

@@ -120,7 +120,7 @@ class LogitLens(OfClassifier):
         "probability": MeasuredQuantity(
             ("image", "chosen", "row", "col"),
             "fraction",
-            f"its probability, by the model's own link (softmax, or sigmoid); {_WORDS}",
+            f"of the class that the patch holds most likely, by the model's own link (softmax, or sigmoid); {_WORDS}",
             "maps",
         ),
     }

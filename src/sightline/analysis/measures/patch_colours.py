@@ -96,7 +96,7 @@ class PatchColours(Measure):
             ("image", "row", "col", "channel"),
             "",
             "the first three principal components of the features of patches as red, green and blue; prefix tokens are "
-            "not among them, dropped patches are NaN",
+            "not among them, dropped patches are left blank",
             "maps",
         ),
         "explained": MeasuredQuantity(

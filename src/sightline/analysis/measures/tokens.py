@@ -18,7 +18,7 @@ from sightline.models import Model
 from sightline.models.head import patch_tokens
 from sightline.tokens.layout import TokenLayout
 
-_PATCHES = "of patches, dropped ones and prefix tokens apart; the first is what enters the first layer (-1)"
+_PATCHES = "of patches, dropped ones and prefix tokens apart; “in” is what enters the first layer"
 _STATISTICS = ("mean_norm", "median_norm", "greatest_norm", "outliers")
 
 
@@ -107,8 +107,8 @@ class PatchSimilarity(Measure):
         "similarity": MeasuredQuantity(
             ("image", "layer"),
             "cosine",
-            "the mean over pairs of different patches, of what enters the first layer (-1) and of each layer's output; "
-            "no prefix tokens",
+            "the mean over pairs of different patches, of what enters the first layer (“in”) and of each layer's "
+            "output; no prefix tokens",
             "layers",
         )
     }
