@@ -105,23 +105,25 @@ def set_up_training(
         accept_changed_data=how.accept_changed_data, processes=processes, file=how.config or Path("train"),
         warn=warn, progress=bars.move,
     )  # fmt: skip
-    say_set_up(asked, data, setup, bars)
+    say_set_up(asked, data, setup, bars, set())
     return setup
 
 
-def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars) -> None:
-    """Say on stderr which images are left out, what was chosen by what was measured of the data, and what a model keeps
-    of the one that it begins with."""
+def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars, said: set[str]) -> None:
+    """Say on stderr which images are left out, what was chosen by what was measured of the data, if that was not `said`
+    already, and what a model keeps of the one that it begins with."""
     bars.say_left_out(setup.source)
     if (found := data.summary) is not None:
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
         # None is the model's own.
         size = "" if asked.resolution is None else f" at {asked.resolution} px"
-        print(
+        line = (
             f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: task {asked.task}, "
-            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them",
-            file=sys.stderr,
+            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them"
         )
+        if line not in said:
+            print(line, file=sys.stderr)
+            said.add(line)
     if asked.init_from is not None:
         began = str(setup.last or asked.init_from)
         print(describe_init(load_model(began), setup.model, began), file=sys.stderr)

@@ -22,13 +22,18 @@ class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
         self._stack = contextlib.ExitStack()
         self._bars = self._stack.enter_context(Bars(late=0.5))
         self._setup: TrainSetup | None = None
+        # What is read and said again of each cell is shown once.
+        self._read, self._said = set[str](), set[str]()
 
     def __exit__(self, *fault: object) -> None:
         self._stack.close()
 
     def progress(self, name: str, done: int, total: int) -> None:
         """What is read, checked or tested."""
-        self._bars.move(name, done, total)
+        if name not in self._read:
+            self._bars.move(name, done, total)
+        if name.startswith("reading") and done >= total:
+            self._read.add(name)
 
     def observe(self, at: State, claim: Claim | None) -> None:
         """The next cell, or others run the last ones."""
@@ -48,7 +53,7 @@ class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
     def on_set_up(self, wanted: TrainConfig, data: TrainingData, setup: TrainSetup) -> None:
         """What a cell was asked for, and what was made of it."""
         self._setup = setup
-        run_config.say_set_up(wanted, data, setup, self._bars)
+        run_config.say_set_up(wanted, data, setup, self._bars, self._said)
 
     def on_step(self, at: TrainProgress) -> None:
         """A step of a cell's training."""
