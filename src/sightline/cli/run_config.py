@@ -28,7 +28,7 @@ from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
 from sightline.runs.console import command_line, warn
 from sightline.training.checkpointer import last_whole
-from sightline.training.config import TrainConfig
+from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.loop import TrainProgress
 from sightline.training.run import TrainResult
 from sightline.training.setup import TrainSetup, set_up
@@ -121,6 +121,12 @@ def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: 
             f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: task {asked.task}, "
             f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them"
         )
+        made, budgets = setup.config, ((name, getattr(asked, name)) for name in BUDGETS)
+        name, length = next((one for one in budgets if one[1] is not None), ("images", made.images or 0))
+        step = f"{made.packing.tokens:,} tokens" if made.packing else f"{made.batch_size} images"
+        loss = f", loss {made.loss}, label smoothing {made.label_smoothing:g}" if made.loss else ""
+        shorter = " (shorter: --epochs 5)" if name == "epochs" and length > 5 else ""
+        line += f"\ntraining: {length:,.6g} {name}{shorter}, {step} a step{loss}"
         if line not in said:
             print(line, file=sys.stderr)
             said.add(line)
