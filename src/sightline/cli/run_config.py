@@ -130,6 +130,14 @@ def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: 
         if line not in said:
             print(line, file=sys.stderr)
             said.add(line)
+    lacking = max((getattr(one, "unused_directions", 0) for one in setup.model.modules()), default=0)
+    heads = setup.model.config.heads
+    line = (
+        f"encoding {asked.encoding}: {lacking} of its directions have no head (heads {heads}; 12 have all directions)"
+    )
+    if lacking and setup.last is None and line not in said:
+        warn(line)
+        said.add(line)
     if asked.init_from is not None:
         began = str(setup.last or asked.init_from)
         print(describe_init(load_model(began), setup.model, began), file=sys.stderr)
