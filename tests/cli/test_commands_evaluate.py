@@ -378,3 +378,17 @@ def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, mo
     first, again, other = works
     assert first == again
     assert {key for key in first if first[key] != other[key]} == {"processor"}
+
+
+def test_data_without_a_test_or_minival(cli, refused, run_copy, tmp_path):
+    """What is measured then is told of, and what is searched on is named with the way to have it."""
+    data = pictures(tmp_path / "data", tuple("0123456789"), 2)
+    shutil.rmtree(tmp_path / "data" / "test")
+    words = ["evaluate", run_copy, "--data", data, "--resolutions", 16, "--out", tmp_path / "rows"]
+    for option in ("--tune", "--temperature"):
+        refused(*words, option, says=[f"--data {data},minival="])
+    code, _, err = cli(*words)
+    assert code == 0, err
+    assert {row.split for row in read_rows(tmp_path / "rows" / "results.jsonl")} == {"train"}
+    assert f"{data} has no split to test on" in err
+    assert "to test on" not in cli(*words, "--split", "train")[2]

@@ -107,6 +107,8 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     for task in tasks:
         if isinstance(task, FrozenTrunk) and ranks.is_main:
             print(f"not measured: answers of the model itself: {task.reason}", file=sys.stderr)
+    if config.splits == ("train",) and not asked.split:
+        warn(f"{run.data} has no split to test on: train is measured, which a model may know by heart")
     _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
     measure.plan_evaluation(sets, model, config, run.side)
