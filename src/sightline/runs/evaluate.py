@@ -62,8 +62,11 @@ class Evaluation:
     precision: str = ""
 
     def frame(self) -> Any:
-        """The rows as a `pandas.DataFrame`, a line each."""
-        return to_frame(self.rows)
+        """The rows as a `pandas.DataFrame`, a line each. `view` says how images were shown, as "64", "64 shrunk to 32",
+        "native" or "max:16"; beside it stands what else tells rows of a metric apart."""
+        frame = to_frame(self.rows).assign(view=[row.size_label.replace(" px", "") for row in self.rows])
+        first = dict.fromkeys(["view", "metric", *(name for row in self.rows for name in row.slices), "value"])
+        return frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
 
 
 @dataclass(frozen=True)
