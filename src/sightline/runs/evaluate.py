@@ -114,12 +114,15 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
         warn(f"{run.data} has no split to test on: train is measured, which a model may know by heart")
     _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
-    measure.plan_evaluation(sets, model, config, run.side)
+    measured = [len(one.indices) for one in measure.plan_evaluation(sets, model, config, run.side)]
     for line in (line for _, one in suites for line in one.missing if ranks.is_main):
         print(f"not measured: {line}", file=sys.stderr)
     sets = _with_headers(run, asked, config, sets, progress)
     identity = run.identity if asked.out is None else replace(run.identity, weights=run.weights)
-    advance = progress.counter("testing", measure.count_images(sets, model, config, run.side))
+    total, views = measure.count_images(sets, model, config, run.side), ""
+    if total == len(measured) * measured[0] and len(measured) > 1:
+        views = f" {len(measured)} views x {measured[0]} images"
+    advance = progress.counter(f"testing{views}", total)
 
     def about() -> dict[str, Any]:
         where, own = model.anchor.device, next((one.source for one in sets if not one.preparation), None)
