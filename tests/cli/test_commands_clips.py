@@ -87,7 +87,10 @@ def test_predict_takes_files_and_folders(run: Path, data: Path, tmp_path: Path, 
     assert [(one["frames"], one["grid"]) for one in said[:3]] == [(4, [2, 3, 4]), (4, [2, 3, 4]), (1, [1, 3, 4])]
     assert said[0]["top"] == said[1]["top"]
     assert main(["predict", str(run), str(gif), "--precision", "float32", "--frames", "2"]) == 0
-    assert "16x12 px, 2 frames of it seen at 16x12 as 4x3x1 patches" in capsys.readouterr().out
+    assert (
+        "16 x 12 px (width x height), 2 frames of it seen at 16 x 12 as 1 in time x 3 rows x 4 columns"
+        in capsys.readouterr().out
+    )
     assert main(["predict", str(run), str(still), "--precision", "float32"]) == 0
     assert ", 1 frame of it seen at" in capsys.readouterr().out
 

@@ -57,7 +57,10 @@ def test_all_that_is_found(folder, cli, tmp_path):
         out.splitlines()[-1][:5],
     ):
         assert word in out
-    assert out.splitlines()[-1] == f"next: {record['next']}"
+    assert out.splitlines()[-2:] == [
+        f"next: {record['next']}",
+        f"or packed, each at its own aspect: {record['packed']}",
+    ]
 
 
 def test_what_was_found_is_known_to_the_next_command(folder, cli, monkeypatch):

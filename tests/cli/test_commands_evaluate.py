@@ -27,7 +27,8 @@ def test_rows_are_added_and_replaced(cli, run_copy):
     code, out, err = cli("evaluate", run_copy, "--resolutions", "8,24", *FEW)
     assert code == 0
     assert "24 px" in out
-    assert "testing" in err
+    # The larger size also shrunk.
+    assert "testing 3 views x 6 images: 18/18" in err
     rows = read_rows(run_copy / "results.jsonl")
     assert rows[: len(first)] == first
     fresh = [row for row in rows[len(first) :] if row.metric in ("top1", "top5")]
@@ -234,7 +235,7 @@ def test_a_packed_run_at_native_aspect_is_tested_so(cli, tmp_path):
     words = ["--data", data, "--model", "vit_micro_patch4", "--resolution", 16, *options]
     code, out, _ = cli("train", *words, "--packing.tokens=200", "--packing.most_tokens=60", "--out", run)
     assert code == 0
-    assert "max:60" in out
+    assert "\nmax:60: " in out
     assert {row.view for row in read_rows(run / "results.jsonl")} == {"square", "max:60"}
     code, out, _ = cli("evaluate", run, "--threads", 1, "--json")
     assert code == 0
@@ -378,3 +379,17 @@ def test_parts_of_another_processor_are_another_work(cli, run_copy, tmp_path, mo
     first, again, other = works
     assert first == again
     assert {key for key in first if first[key] != other[key]} == {"processor"}
+
+
+def test_data_without_a_test_or_minival(cli, refused, run_copy, tmp_path):
+    """What is measured then is told of, and what is searched on is named with the way to have it."""
+    data = pictures(tmp_path / "data", tuple("0123456789"), 2)
+    shutil.rmtree(tmp_path / "data" / "test")
+    words = ["evaluate", run_copy, "--data", data, "--resolutions", 16, "--out", tmp_path / "rows"]
+    for option in ("--tune", "--temperature"):
+        refused(*words, option, says=[f"--data {data},minival="])
+    code, _, err = cli(*words)
+    assert code == 0, err
+    assert {row.split for row in read_rows(tmp_path / "rows" / "results.jsonl")} == {"train"}
+    assert f"{data} has no split to test on" in err
+    assert "to test on" not in cli(*words, "--split", "train")[2]

@@ -20,6 +20,8 @@ def test_a_page_of_two_runs(cli, run_copy, tmp_path):
     code, out, err = cli("report", run_copy, other, "--out", page, "--title", "Two <runs>")
     assert (code, err) == (0, "")
     assert str(page) in out
+    # The main metric alone.
+    assert out.count(", split ") == 1
     text = page.read_text()
     assert "Two &lt;runs&gt;" in text
     for word in ("tiny", "other", "lookhere_90", "8", "24"):

@@ -47,7 +47,7 @@ def test_a_temperature_without_held_out_images_or_scores_is_refused(refused, run
 
     data = pictures(tmp_path / "data", classes=tuple("01"))
     out = ["--out", tmp_path / "rows", "--temperature"]
-    refused("evaluate", run_copy, "--data", data, *out, says=["temperature: ", "'minival'"])
+    refused("evaluate", run_copy, "--data", data, *out, says=["temperature: ", f"{data},minival="])
     refused("evaluate", run_copy, *out, "--temperature-images", 0, says=["temperature_images", "0"])
     assert not (tmp_path / "rows").exists()
 

@@ -66,6 +66,11 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     rows = [line.split() for line in out.splitlines()]
     assert ["lookhere_90", "2", "60.0", "55.0", "seed", "1"] in rows
     assert ["rope_axial", "2", "10.0", "5.0", "seed", "1"] in rows
+    cells = [row for row in rows if row[:1] == ["encoding"] and row[2:3] == ["seed"]]
+    assert [row[1] for row in cells] == ["lookhere_90,"] * 2 + ["rope_axial,"] * 2
+    assert [row[3:] for row in cells[:2]] == [
+        ["0", "50.0", "[40.4,", "59.6]", "100"], ["1", "60.0", "[50.2,", "69.1]", "100"]
+    ]  # fmt: skip
     assert [line.split()[1] for line in err.splitlines() if line.startswith("cell ")] == [
         "000-lookhere_90-seed0", "001-lookhere_90-seed1", "002-rope_axial-seed0", "003-rope_axial-seed1",
     ]  # fmt: skip
@@ -82,6 +87,14 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     assert json.loads(out) == {
         "sweep": "swept", "cells": 4, "waiting": 0, "running": 0, "finished": 4, "failed": 0, "runs": [], "faults": {}
     }  # fmt: skip
+
+
+def test_a_choice_by_the_test_split_is_told_of(written, stubbed, cli):
+    for split, told in (("test", True), ("minival", False)):
+        evaluate = {"split": split, "resolutions": [16]}
+        code, _, err = cli("sweep", written(base=BASE, out=split, evaluate=evaluate))
+        assert code == 0, err
+        assert ("evaluate.split test" in err) is told
 
 
 def test_cells_that_failed_twice_are_named_and_the_code_is_7(written, stubbed, cli):
@@ -130,6 +143,7 @@ def read_sweep_here():
         ({"evaluate": {"resolutions": [16], "split": "tset"}}, ["evaluate.split 'tset'", "did you mean 'test'?"]),
         ({"evaluate": {"resolutions": ["natve"]}}, ["s.yaml: evaluate.resolutions natve", "native"]),
         ({"base": {**BASE, "validation": None}}, ["validation is null", "evaluate"]),
+        ({"base": {**BASE, "data": "imagefolder:pictures"}}, ["data imagefolder:pictures,minival=", "evaluate"]),
         ({"storage": "nothing"}, ["storage: "]),
         ({"base": {**BASE, "data": "imagefolder:pictures"}, "out": "pictures/swept"}, ["lies in pictures"]),
     ],

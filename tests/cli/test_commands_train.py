@@ -139,7 +139,8 @@ def test_resume_of_another_configuration(refused, run_copy):
 def test_resume_of_a_finished_run_keeps_what_was_measured(cli, run_copy):
     assert cli("evaluate", run_copy, "--resolutions", "24", "--images", 5, "--threads", 1)[0] == 0
     before = weights(run_copy)
-    assert cli("train", *TINY, "--out", run_copy, "--resume")[0] == 0
+    code, out, _ = cli("train", *TINY, "--out", run_copy, "--resume")
+    assert (code, out.partition(": ")[0]) == (0, str(run_copy))
     assert weights(run_copy) == before
     assert {row.resolution for row in read_rows(run_copy / "results.jsonl")} == {16, 24}
 

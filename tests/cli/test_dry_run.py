@@ -79,4 +79,4 @@ def test_what_does_not_fit_is_said(cli, tmp_path, monkeypatch):
     code, out, err = cli(*PAPER, "--data", data, *SMALL, "--json")
     assert code == 0, err
     assert "--accumulate " in " ".join(json.loads(out)["missing"])
-    assert err.count("sightline: warning: ") == 1
+    assert err.count("sightline: warning: a training step") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -135,8 +136,12 @@ def test_a_head_of_other_classes_than_the_data_is_said(classes, cli, tmp_path):
     data = pictures(tmp_path / "data")
     words = ["--no-pretrained", "--data", data, "--resolutions", 32, "--threads", 1, "--out", tmp_path / "out"]
     asked = [] if classes is None else ["--num-classes", classes]
-    code, _, err = cli("evaluate", "timm:vit_tiny_patch16_224", *words, *asked)
+    code, out, err = cli("evaluate", "timm:vit_tiny_patch16_224", *words, *asked)
     assert code == 0, err
+    following = shlex.split(out.splitlines()[-1])[2:]
+    said = [] if classes is None else ["--num-classes", "2"]
+    opened = ["timm:vit_tiny_patch16_224", "--no-pretrained", *said, "--data", data]
+    assert following == ["analyse", *opened, "--out", "analysis"]
     assert ("--num-classes 2" in err) == (classes is None)
 
 

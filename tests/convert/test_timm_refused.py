@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub import constants
 
-from sightline.convert import import_weights
+from sightline.convert import import_weights, timm_build
+from sightline.distributed.machine import import_timm
 from sightline.errors import InputError
 from tests.convert.originals import compare, imported, original
 
@@ -92,3 +94,24 @@ def test_weights_of_a_pretrained_tag_are_of_its_architecture() -> None:
     assert clip.config.mean == pytest.approx((0.48145466, 0.4578275, 0.40821073))
     assert clip.config.std == pytest.approx((0.26862954, 0.26130258, 0.27577711))
     assert clip.config.norm_eps == 1e-5
+
+
+def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch):
+    asked, offline = [], []
+
+    def connect(place, timeout):
+        asked.append(place[0])
+        raise OSError("no such name")
+
+    def create(name, **arguments):
+        offline.append(constants.HF_HUB_OFFLINE)
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(timm_build, "getproxies", dict)
+    monkeypatch.setattr(timm_build.socket, "create_connection", connect)
+    monkeypatch.setattr(import_timm(), "create_model", create)
+    for pretrained in (True, False):
+        with pytest.raises(InputError):
+            timm_build.build({"model": "vit_tiny_patch16_224"}, pretrained=pretrained)
+    assert (len(asked), offline, constants.HF_HUB_OFFLINE) == (1, [True, False], False)

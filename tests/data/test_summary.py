@@ -95,6 +95,9 @@ def test_a_folder_s_recipe_says_what_it_chose_and_goes_on_with_that(name, cli, t
     code, _, err = cli(*words, "--recipe", name)
     assert code == 0, err
     assert f"imagefolder:{root}: 12 images of about 54 px: task classification, vit_tiny_patch8 at 64 px; mean " in err
+    assert "\ntraining: 12 images, " in err
+    # With 4 heads.
+    assert "encoding lookhere_90: 5 of its directions" in err
     saved = read_yaml(out / "config.yaml")
     assert saved["model"] == "vit_tiny_patch8"
     seen = ImageFolder(root).summary()

@@ -150,6 +150,14 @@ def test_wrong_options_are_refused(options: dict, match: str) -> None:
         create_encoding("lookhere", depth=2, heads=12, dim=48, **options)
 
 
+@pytest.mark.parametrize(
+    ("directions", "heads", "unused"),
+    [("lookhere_90", 3, 6), ("lookhere_45", 6, 4), ("lookhere_180", 12, 0), ("lookhere_90", 11, 1), ("halves", 4, 0)],
+)
+def test_directions_that_no_head_has_are_counted(directions: str, heads: int, unused: int) -> None:
+    assert encoding(directions, heads).unused_directions == unused
+
+
 def test_a_list_may_name_presets() -> None:
     mixed = encoding(["lookhere_45", "halves-none"], 6)
     assert torch.equal(

@@ -41,6 +41,16 @@ def test_evaluate_gives_the_rows_of_the_command(cli, run_copy, tmp_path):
     frame = found.frame()
     assert list(frame["metric"]) == [row.metric for row in found.rows]
     assert list(frame["value"]) == [row.value for row in found.rows]
+    assert set(frame["view"]) == {"8", "tokens:9"}
+
+
+def test_a_frame_tells_every_row_apart(run_copy, tmp_path):
+    run = sightline.Run.open(run_copy, device="cpu")
+    frame = run.evaluate(resolutions=[8, 24, "tokens:9"], images=6, out=tmp_path / "rows").frame()
+    assert list(frame.query("metric == 'top1'")["view"]) == ["8", "24", "24 shrunk to 16", "tokens:9"]
+    *first, value = frame.columns[: list(frame.columns).index("value") + 1]
+    assert (first[:2], value) == (["view", "metric"], "value")
+    assert not frame.duplicated(first).any()
 
 
 def test_evaluate_writes_into_the_folder_of_the_run(run_copy):

@@ -10,6 +10,7 @@ import pytest
 
 from sightline.data.config import PackingConfig, PatchSizes
 from sightline.errors import InputError
+from sightline.tasks.classification import Classification
 from sightline.training.config import OptimizerConfig
 from tests.tiny import MODEL, tiny_config, train
 from tests.training.test_goes_on import AUGMENT, CLIPS, DRAWN, GROWING
@@ -50,3 +51,26 @@ def test_the_key_is_said_and_nothing_is_written(config: Any, changes: dict[str, 
     with pytest.raises(InputError, match=f"^{key}"):
         train(dataclasses.replace(config, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+def test_a_fault_of_the_user_in_the_first_step_leaves_nothing(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loss, calls = Classification.loss, []
+
+    def wrong(self: Classification, *given: Any) -> Any:
+        calls.append(given)
+        if len(calls) > steps:
+            raise InputError("its table has another shape")
+        return loss(self, *given)
+
+    monkeypatch.setattr(Classification, "loss", wrong)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes.txt").touch()
+    for out, before in (("run", None), ("kept", {"notes.txt"})):
+        calls.clear()
+        with pytest.raises(InputError):
+            train(tiny_config(images=128), tmp_path / out, trackers=["tensorboard"])
+        left = {one.name for one in (tmp_path / out).iterdir()} if (tmp_path / out).exists() else None
+        assert left == before if steps == 0 else "config.yaml" in (left or ())

@@ -22,7 +22,7 @@ def test_data_without_a_split_for_it_is_said_not_to_be_validated(tmp_path):
     data, warned = pictures(tmp_path / "data"), []
     train(folder_config(data, validation=ValidationConfig()), tmp_path / "a", warn=warned.append)
     (line,) = warned
-    assert f"{data} has no split minival or val: no validation while training, and no best checkpoint" in line
+    assert f"--data {data},minival=" in line
     train(folder_config(data, validation=None), tmp_path / "b", warn=warned.append)
     assert warned == [line]
 

@@ -17,11 +17,9 @@ import torch
 from sightline.analysis.memory import estimate_memory
 from sightline.distributed import machine
 from sightline.errors import InputError
-from sightline.io.config import dump_config
 from sightline.io.read import format_bytes
 from sightline.io.run_files import LOG
 from sightline.io.run_lock import RunLock
-from sightline.io.yaml import dump_yaml
 from sightline.reports.tables import print_table
 from sightline.training import loop
 from sightline.training.config import TrainConfig
@@ -78,6 +76,7 @@ class DryRun:
             ("memory of a process", f"{memory}{here}"),
             (f"{len(self.losses)} small steps", f"{steps}, of at most {_IMAGES} images; loss {self.losses[-1]:.4g}"),
             ("missing", "; ".join(self.missing) or "nothing"),
+            ("every setting", "--dry-run --json"),
         ]
 
     def as_record(self) -> dict[str, Any]:
@@ -86,11 +85,10 @@ class DryRun:
 
 
 def print_dry_run(found: DryRun, *, as_json: bool = False) -> None:
-    """Print what was found: the configuration, as `--config` takes it, and a table; or one JSON object."""
+    """Print what was found as a table, or as one JSON object with the whole configuration."""
     if as_json:
         print(json.dumps(found.as_record()))
         return
-    print(dump_yaml(dump_config(found.config)), end="")
     print_table(("a dry run", ""), found.rows())
 
 

@@ -28,7 +28,7 @@ from sightline.reports.words import quantity
 from sightline.results.rows import dump_rows
 from sightline.runs.console import command_line, warn
 from sightline.training.checkpointer import last_whole
-from sightline.training.config import TrainConfig
+from sightline.training.config import BUDGETS, TrainConfig
 from sightline.training.loop import TrainProgress
 from sightline.training.run import TrainResult
 from sightline.training.setup import TrainSetup, set_up
@@ -105,36 +105,54 @@ def set_up_training(
         accept_changed_data=how.accept_changed_data, processes=processes, file=how.config or Path("train"),
         warn=warn, progress=bars.move,
     )  # fmt: skip
-    say_set_up(asked, data, setup, bars)
+    say_set_up(asked, data, setup, bars, set(), fresh=not how.resume)
     return setup
 
 
-def say_set_up(asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars) -> None:
-    """Say on stderr which images are left out, what was chosen by what was measured of the data, and what a model keeps
-    of the one that it begins with."""
+def say_set_up(
+    asked: TrainConfig, data: TrainingData, setup: TrainSetup, bars: Bars, said: set[str], *, fresh: bool
+) -> None:
+    """Say on stderr which images are left out, what was chosen by what was measured of the data, if that was not `said`
+    already, and what a model keeps of the one that it begins with."""
     bars.say_left_out(setup.source)
     if (found := data.summary) is not None:
         mean, std = (", ".join(f"{value:g}" for value in values) for values in (found.mean, found.std))
         # None is the model's own.
         size = "" if asked.resolution is None else f" at {asked.resolution} px"
-        print(
+        line = (
             f"{asked.data}: {found.images:,} images of about {found.side:.0f} px: task {asked.task}, "
-            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them",
-            file=sys.stderr,
+            f"{asked.model}{size}; mean {mean} and deviation {std} of {found.sampled} of them"
         )
+        made, budgets = setup.config, ((name, getattr(asked, name)) for name in BUDGETS)
+        name, length = next((one for one in budgets if one[1] is not None), ("images", made.images or 0))
+        step = f"{made.packing.tokens:,} tokens" if made.packing else f"{made.batch_size} images"
+        loss = f", loss {made.loss}, label smoothing {made.label_smoothing:g}" if made.loss else ""
+        shorter = " (shorter: --epochs 5)" if name == "epochs" and length > 5 else ""
+        line += f"\ntraining: {length:,.6g} {name}{shorter}, {step} a step{loss}"
+        if line not in said:
+            print(line, file=sys.stderr)
+            said.add(line)
+    lacking = max((getattr(one, "unused_directions", 0) for one in setup.model.modules()), default=0)
+    heads = setup.model.config.heads
+    line = (
+        f"encoding {asked.encoding}: {lacking} of its directions have no head (heads {heads}; 12 have all directions)"
+    )
+    if lacking and fresh and line not in said:
+        warn(line)
+        said.add(line)
     if asked.init_from is not None:
         began = str(setup.last or asked.init_from)
         print(describe_init(load_model(began), setup.model, began), file=sys.stderr)
 
 
-def show_step(bars: Bars, name: str, at: TrainProgress) -> None:
+def show_step(bars: Bars, name: str, device: torch.device, at: TrainProgress) -> None:
     """Move the bar of a training; behind it stands the most wanted first."""
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"validation {quantity(at.validated.value, at.validated.unit)}")
     if at.pace.images_per_second is not None:
         notes += [f"{at.pace.images_per_second:,.0f} img/s", f"{at.pace.tokens_per_second:,.0f} tok/s"]
-    if at.pace.peak_share is not None:
+    if at.pace.peak_share is not None and device.type != "cpu":
         notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
     bars.move(name, at.images, at.total, *notes, format_bytes(at.pace.memory))
 
@@ -152,12 +170,16 @@ def print_trained(done: TrainResult, device: torch.device, *, as_json: bool, pro
         return
     if profiled:
         print_profile(done.folder)
+    if done.last is None:
+        print(f"{done.folder}: was finished before; nothing was trained now")
     if done.measured is None:
         print(f"trained; {done.folder}/checkpoint (the data has no split to test on)")
         next_step.say_export(done.folder)
         return
     seen = training_sizes(asdict(done.config), done.model.config.patch_size)
     print_accuracy(done.rows, seen={done.rows[0].run: seen})
+    for view in done.measured.views:
+        print(f"{view.name}: aspect kept, {'about' if view.kind == 'tokens' else 'at most'} {view.patches} patches")
     if (last := done.last) is not None:
         print(
             f"shown: {last.images:,} images, {last.tokens:,} tokens, {last.flops:.3g} operations; "

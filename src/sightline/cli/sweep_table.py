@@ -8,20 +8,35 @@ from sightline.cli import next_step
 from sightline.io.read import format_bytes
 from sightline.io.run_files import CELLS
 from sightline.reports.tables import print_table
-from sightline.reports.words import capital, number, quantity, title, unit
+from sightline.reports.words import capital, interval, limits, number, quantity, title, unit
 from sightline.runs.table import SummaryTable
 from sightline.sweeps.run import SweepResult
-from sightline.sweeps.scores import best_and_average, best_of
+from sightline.sweeps.scores import best_and_average, best_of, varied_settings
 from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
+# Of more, their best and average are shown alone.
+_MOST_CELLS = 20
+
 
 def print_best_and_average(found: SummaryTable) -> None:
-    """Print a line for each encoding."""
+    """Print a line for each run, if they are few, and one for each encoding."""
     wanted, one = found.wanted, found.rows[0].best.measured
     shown = "" if wanted.split is None else f" at {', '.join(wanted.shown)}" if wanted.shown else ""
     heading = f"{capital(title(one.metric))} on {wanted.split or 'validation images'}{shown}"
     heading += f" in {unit(one.unit)}" if one.unit else ""
+    if len(found.rows) < len(found.scores) <= _MOST_CELLS:
+        varied = varied_settings(found.scores)
+        cells = [
+            (
+                format_settings({name: run.settings[name] for name in varied if name in run.settings}) or run.run,
+                number(run.measured.value, one.unit),
+                interval(limits(run.measured)),
+                run.measured.count,
+            )
+            for run in found.scores
+        ]
+        print_table(("settings", unit(one.unit) or one.metric, "95 %", one.counted), cells, title=heading)
     rows = [
         (
             str(line.by),
@@ -38,7 +53,7 @@ def print_best_and_average(found: SummaryTable) -> None:
 def print_sweep(found: SweepResult, *, as_json: bool) -> None:
     """Print best and average of the cells of a sweep for each encoding, and where no cell failed what to type next."""
     asked, scores = found.sweep, found.scores
-    table = SummaryTable("encoding", asked.wanted, best_and_average(scores) if scores else [])
+    table = SummaryTable("encoding", asked.wanted, best_and_average(scores) if scores else [], scores)
     if as_json:
         print(table.dump(), end="", flush=True)
         return

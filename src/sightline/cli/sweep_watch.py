@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 
+import torch
+
 from sightline.cli import run_config
 from sightline.cli.progress import Bars
 from sightline.recipes.config import TrainingData
@@ -15,20 +17,25 @@ from sightline.training.setup import TrainSetup
 
 
 class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
-    """Called by `sweep` with where it is; `count` is the number of cells."""
+    """Called by `sweep` with where it is; `count` is the number of cells, `device` what trains them."""
 
-    def __init__(self, count: int) -> None:
-        self._count, self._waits = count, False
+    def __init__(self, count: int, device: torch.device) -> None:
+        self._count, self._device, self._waits = count, device, False
         self._stack = contextlib.ExitStack()
         self._bars = self._stack.enter_context(Bars(late=0.5))
         self._setup: TrainSetup | None = None
+        # What is read and said again of each cell is shown once.
+        self._read, self._said = set[str](), set[str]()
 
     def __exit__(self, *fault: object) -> None:
         self._stack.close()
 
     def progress(self, name: str, done: int, total: int) -> None:
         """What is read, checked or tested."""
-        self._bars.move(name, done, total)
+        if name not in self._read:
+            self._bars.move(name, done, total)
+        if name.startswith("reading") and done >= total:
+            self._read.add(name)
 
     def observe(self, at: State, claim: Claim | None) -> None:
         """The next cell, or others run the last ones."""
@@ -48,11 +55,11 @@ class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
     def on_set_up(self, wanted: TrainConfig, data: TrainingData, setup: TrainSetup) -> None:
         """What a cell was asked for, and what was made of it."""
         self._setup = setup
-        run_config.say_set_up(wanted, data, setup, self._bars)
+        run_config.say_set_up(wanted, data, setup, self._bars, self._said, fresh=setup.last is None)
 
     def on_step(self, at: TrainProgress) -> None:
         """A step of a cell's training."""
-        run_config.show_step(self._bars, "training", at)
+        run_config.show_step(self._bars, "training", self._device, at)
 
     def _say_left_out(self) -> None:
         """What could not be read of the cell before, while it was trained."""

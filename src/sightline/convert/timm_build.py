@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import socket
+from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import nn
@@ -41,14 +46,43 @@ def build(given: Arguments, **more: Any) -> nn.Module:
     architecture = name.split(".")[0]
     if not timm.is_model(architecture):
         raise unknown_name_error("timm: model", architecture, timm.list_models(), limit=5)
+    wants_weights, unreachable = (arguments | more).get("pretrained", False), ""
     try:
-        return timm.create_model(name, **arguments, **more)
+        with contextlib.ExitStack() as stack:
+            if wants_weights and (unreachable := _unreachable_hub()):
+                stack.enter_context(_cached_alone())
+            return timm.create_model(name, **arguments, **more)
     # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
     except Exception as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        wants_weights = (arguments | more).get("pretrained", False)
+        said = (isinstance(error, OSError) and unreachable) or " ".join(str(error).split()) or type(error).__name__
         hint = "; without its weights: --no-pretrained, or pretrained=False in Python; from a file: --weights FILE"
         raise InputError(f"timm: {name} cannot be built: {said[:300]}{hint if wants_weights else ''}") from None
+
+
+def _unreachable_hub() -> str:
+    """Why the Hub cannot be reached, which would be tried ten times, for a minute; "" where it can, or a proxy may."""
+    from huggingface_hub import constants
+
+    place = urlsplit(constants.ENDPOINT)
+    try:
+        if not (constants.HF_HUB_OFFLINE or getproxies()):
+            socket.create_connection((place.hostname, place.port or place.scheme), timeout=10).close()
+    except OSError as error:
+        return f"{place.hostname} cannot be reached, and its weights are not in the cache ({error})"
+    return ""
+
+
+@contextlib.contextmanager
+def _cached_alone() -> Iterator[None]:
+    """Inside, nothing is asked of the Hub."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def build_loaded(given: Arguments, state: State) -> nn.Module:

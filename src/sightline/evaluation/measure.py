@@ -69,27 +69,26 @@ def data_sets(source: Source, data: str, config: EvaluateConfig, train_resolutio
             if view.kind == "native" and is_rendered(source, split):
                 own = f"{source.name} has images of no size of their own"
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
-    if config.knobs != "default":
-        if SPLIT not in source.splits:
-            raise InputError(f"tune: data {source.name!r} has no split 'minival' (has: {', '.join(source.splits)})")
-        if all(split in UNTUNED for split in config.splits):
-            others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
-            raise InputError(
-                f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
-                f"(splits that are measured with what was found: {others})"
-            )
-    if config.temperature and SPLIT not in source.splits:
-        raise InputError(f"temperature: data {source.name!r} has no split {SPLIT!r} (has: {', '.join(source.splits)})")
+    for option, asked in (("tune", config.knobs != "default"), ("temperature", config.temperature)):
+        if asked and SPLIT not in source.splits:
+            said = f"{option}: data {data} has no split {SPLIT} (splits: {', '.join(source.splits)})"
+            raise InputError(f"{said}; --data {data},minival=0.1 has one, and keeps it out of a training too")
+    if config.knobs != "default" and all(split in UNTUNED for split in config.splits):
+        others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
+        raise InputError(
+            f"tune: is for no split of {', '.join(config.splits)}: minival is what is searched on "
+            f"(splits that are measured with what was found: {others})"
+        )
     views = {split: (train_resolution,) if split == "heldout_fonts" else config.resolutions for split in config.splits}
     if config.temperature:
         every = tuple(dict.fromkeys(itertools.chain(*views.values())))
         views = {SPLIT: every, **{split: shown for split, shown in views.items() if split != SPLIT}}
-    asked = {split: split in config.splits for split in views}
+    mine = {split: split in config.splits for split in views}
     fewer = config.temperature_images
     return [
         EvalSet(
-            data, source, split, views=shown, images=None if asked[split] else fewer, asked=asked[split],
-            keep_predictions=asked[split],
+            data, source, split, views=shown, images=None if mine[split] else fewer, asked=mine[split],
+            keep_predictions=mine[split],
         )
         for split, shown in views.items()
     ]  # fmt: skip

@@ -62,8 +62,11 @@ class Evaluation:
     precision: str = ""
 
     def frame(self) -> Any:
-        """The rows as a `pandas.DataFrame`, a line each."""
-        return to_frame(self.rows)
+        """The rows as a `pandas.DataFrame`, a line each. `view` says how images were shown, as "64", "64 shrunk to 32",
+        "native" or "max:16"; beside it stands what else tells rows of a metric apart."""
+        frame = to_frame(self.rows).assign(view=[row.size_label.replace(" px", "") for row in self.rows])
+        first = dict.fromkeys(["view", "metric", *(name for row in self.rows for name in row.slices), "value"])
+        return frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
 
 
 @dataclass(frozen=True)
@@ -107,14 +110,19 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     for task in tasks:
         if isinstance(task, FrozenTrunk) and ranks.is_main:
             print(f"not measured: answers of the model itself: {task.reason}", file=sys.stderr)
+    if config.splits == ("train",) and not asked.split:
+        warn(f"{run.data} has no split to test on: train is measured, which a model may know by heart")
     _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
-    measure.plan_evaluation(sets, model, config, run.side)
+    measured = [len(one.indices) for one in measure.plan_evaluation(sets, model, config, run.side)]
     for line in (line for _, one in suites for line in one.missing if ranks.is_main):
         print(f"not measured: {line}", file=sys.stderr)
     sets = _with_headers(run, asked, config, sets, progress)
     identity = run.identity if asked.out is None else replace(run.identity, weights=run.weights)
-    advance = progress.counter("testing", measure.count_images(sets, model, config, run.side))
+    total, views = measure.count_images(sets, model, config, run.side), ""
+    if total == len(measured) * measured[0] and len(measured) > 1:
+        views = f" {len(measured)} views x {measured[0]} images"
+    advance = progress.counter(f"testing{views}", total)
 
     def about() -> dict[str, Any]:
         where, own = model.anchor.device, next((one.source for one in sets if not one.preparation), None)

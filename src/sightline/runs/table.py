@@ -14,7 +14,7 @@ from sightline.io.run_files import CELLS
 from sightline.runs.console import warn
 from sightline.runs.sizes import parse_resolutions, split_words
 from sightline.sweeps.run import is_sweep, read_sweep
-from sightline.sweeps.scores import Objective, SummaryRow, best_and_average, score_of, unique_names
+from sightline.sweeps.scores import CellScore, Objective, SummaryRow, best_and_average, score_of, unique_names
 from sightline.training.status import run_status
 
 
@@ -26,12 +26,13 @@ class SummaryTable:
         by: the setting that the rows are of.
         wanted: which number of a run is compared.
         rows: one for each value of that setting.
-        folders: of the runs.
+        scores: what each run reached; folders: of the runs.
     """
 
     by: str
     wanted: Objective
     rows: list[SummaryRow]
+    scores: Sequence[CellScore] = ()
     folders: Sequence[Path] = ()
 
     def dump(self) -> str:
@@ -83,4 +84,5 @@ def summarise(
             continue
         scored.append(score_of(folder, wanted))
         finished.append(folder)
-    return SummaryTable(by, wanted, best_and_average(unique_names(scored, finished), by), finished)
+    named = unique_names(scored, finished)
+    return SummaryTable(by, wanted, best_and_average(named, by), named, finished)

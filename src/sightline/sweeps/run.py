@@ -158,6 +158,8 @@ def sweep(
     require_optuna()
     asked, where = place if isinstance(place, Sweep) else read_sweep(Path(place)), machine.resolve_device(device)
     _check(asked, where, refuse, progress)
+    if asked.config.evaluate is not None and asked.config.evaluate.split == "test":
+        warn("evaluate.split test: the best cell is chosen by the test images (minival, of DATA,minival=0.1, is not)")
 
     def run(claim: Claim) -> CellScore:
         # Its own data: what is left out of it is counted there.
@@ -201,8 +203,10 @@ def _check(
             if measured is not None:
                 require_known("evaluate.split", measured.split, source.splits)
             elif config.validation is None or "minival" not in source.splits:
-                without = "validation is null" if config.validation is None else f"{config.data} has no split minival"
-                raise InputError(f"{without}: no cell is measured (expected evaluate: {{split, resolutions}})")
+                without, held = f"{config.data} has no split minival", f"data {config.data},minival=0.1, or "
+                if config.validation is None:
+                    without, held = "validation is null", ""
+                raise InputError(f"{without}: no cell is measured (expected {held}evaluate: {{split, resolutions}})")
             decided = resolve_config(config, source, device)
             plain = dump_config(decided)
             said = json.dumps({name: plain[name] for name in _OF_MODEL})

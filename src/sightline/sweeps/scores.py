@@ -135,14 +135,19 @@ def best_and_average(scores: Sequence[CellScore], by: str = "encoding") -> list[
     for one in scores:
         require_known(f"{one.run}: setting", by, one.settings)
         groups.setdefault(json.dumps(one.settings[by]), []).append(one)
-    names = dict.fromkeys(name for one in scores for name in one.settings)
-    varied = [name for name in names if len({json.dumps(one.settings.get(name)) for one in scores}) > 1]
+    varied = varied_settings(scores)
     lines = []
     for value, group in groups.items():
         best, average = best_of(group), math.fsum(one.measured.value for one in group) / len(group)
         settings = {name: best.settings[name] for name in varied if name != by and name in best.settings}
         lines.append(SummaryRow(json.loads(value), len(group), best, average, settings))
     return lines
+
+
+def varied_settings(scores: Sequence[CellScore]) -> list[str]:
+    """The settings that differ among runs."""
+    names = dict.fromkeys(name for one in scores for name in one.settings)
+    return [name for name in names if len({json.dumps(one.settings.get(name)) for one in scores}) > 1]
 
 
 def unique_names(scores: Sequence[CellScore], folders: Sequence[Path]) -> list[CellScore]:

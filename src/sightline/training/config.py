@@ -153,11 +153,12 @@ class TrainConfig:
             takes those of `init_from`, else 8.
         frame_stride: from one frame to the next, in frames of the clip; None spreads them over it
             (`data.sizes.FrameSampling`).
-        images: how many images are shown in all; 48,000 where no other length is given.
+        images: how many images are shown in all; 48,000 where no other length is given, and 30 epochs of folders.
         epochs: the same in passes over the data.
         tokens: the same in tokens that go through the trunk, prefix tokens too.
         flops: the same in operations of the matrix products of training (`models.flops`).
-        batch_size: images a step, 32 unless given; a packed run has none: `packing.tokens` says how much a step holds.
+        batch_size: images a step, 32 unless given, of folders 64; a packed run has none: `packing.tokens` says how much
+            a step holds.
         accumulate: parts in which a process computes its images of a step one after the other, where they are too
             many at once.
         recompute: blocks compute their activations again in the backward pass instead of keeping them.
@@ -169,9 +170,10 @@ class TrainConfig:
         packing: images of every size, packed; None shows all at `resolution`.
         task: what is learnt: classification, segmentation, detection, masked_patches, or a plug-in's task.
         task_options: its configuration, as the kind of head: pix for segmentation, fcos for detection.
-        loss: of classification, `bce` (summed over classes) unless given, `bce_mean` (their mean) or `ce`. None for
-            tasks with a loss of their own.
-        label_smoothing: of classification, the share of the target spread over all classes, 0 unless given.
+        loss: of classification, `bce` (summed over classes) unless given, of folders `ce`; or `bce_mean` (their mean).
+            None for tasks with a loss of their own.
+        label_smoothing: of classification, the share of the target spread over all classes; 0 unless given, of
+            folders .1.
         parts: smallest part of a training image's area that is shown, a random one each time, or `simple` (the simple
             random crop of DeiT III), `bit` (BiT's crop) or `whole` (`data.crops.RandomResizedCrop`). Unless given, what
             is usual of the data: folders .35, drawn scenes whole.

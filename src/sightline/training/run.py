@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -229,6 +230,14 @@ def train(
             )  # fmt: skip
         config, source, last = setup.config, setup.source, None
         if ranks.is_main:
+            before = set(out.iterdir())
+
+            def leave_nothing(kind: object, fault: BaseException | None, trace: object) -> None:
+                # What only the first step can find, as in a plug-in.
+                for entry in set(out.iterdir()) - before if isinstance(fault, InputError) and last is None else ():
+                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+            stack.push(leave_nothing)
             save_config(config, out)
         saved = 0 if setup.last is None else training_record(setup.last)["step"]
         named = trackers if ranks.is_main else ()

@@ -51,11 +51,7 @@ class Validation:
             return
         if source.validation_split is None:
             share = suggested_share(source.length("train"))
-            warn(
-                f"{config.data} has no split minival or val: no validation while training, and no best checkpoint "
-                f"beside the last (--data {config.data},minival={share:g} holds a part of train out; "
-                "--val null to say nothing)"
-            )
+            warn(f"no split minival or val: no validation while training (--data {config.data},minival={share:g})")
             return
         self._split = split = source.validation_split
         length, most = source.length(split), config.validation.images

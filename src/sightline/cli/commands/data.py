@@ -83,10 +83,10 @@ def check(
     if not json:
         if doubt:
             print(doubt)
-        if packed:
-            print(f"or packed, each at its own aspect: {packed}")
         if following:
             print(f"next: {following}")
+        if packed:
+            print(f"or packed, each at its own aspect: {packed}")
     return code
 
 

@@ -22,6 +22,7 @@ def evaluate(
     (torchrun) share the images.
     """
     import shlex
+    from pathlib import Path
 
     from sightline.cli import next_step, progress
     from sightline.cli.show import print_by_data
@@ -29,7 +30,7 @@ def evaluate(
     from sightline.distributed.ranks import init_ranks
     from sightline.reports.seen import training_sizes
     from sightline.results.rows import dump_rows
-    from sightline.runs import Run
+    from sightline.runs import Run, console
     from sightline.runs.evaluate import refuse_options
 
     machine.set_threads(threads)
@@ -51,5 +52,8 @@ def evaluate(
     if found.logits is not None:
         print(f"logits: {found.logits} (sightline rescore {shlex.quote(str(found.logits))})")
     print(f"computed in {found.precision}")
-    if not run.is_timm and (asked.out is None or not run.config):
+    if run.is_timm:
+        about = *console.option_words(run.opening), *(("--data", run.data) if run.data else ())
+        next_step.say_next("analyse", run.path, *about, *next_step.writing("--out", Path("analysis")))
+    elif asked.out is None or not run.config:
         next_step.say_report(run)

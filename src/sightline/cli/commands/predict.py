@@ -141,13 +141,13 @@ def _say_answers(
 
 def _in_words(record: dict[str, Any], task: Task) -> str:
     """An answer in a line for people: a table's narrow columns would cut paths and answers."""
-    # For people width x height; the JSON has (height, width), as everything inside.
-    size, seen = (f"{cols}x{rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
+    # Of files width x height; the JSON has (height, width), as everything inside.
+    size, seen = (f"{cols} x {rows}" for rows, cols in (record[name] for name in ("size", "seen_size")))
     *thick, rows, cols = record["grid"]
     count = record.get("frames")
     frames = "" if count is None else f" {count} {'frame' if count == 1 else 'frames'} of it"
-    grid = "x".join(map(str, (cols, rows, *thick)))
-    about = f"{size} px,{frames} seen at {seen} as {grid} patches, {record['precision']}"
+    grid = "".join(f"{depth} in time x " for depth in thick) + f"{rows} rows x {cols} columns of patches"
+    about = f"{size} px (width x height),{frames} seen at {seen} as {grid}, {record['precision']}"
     said = {name: value for name, value in record.items() if name not in _OF_THE_IMAGE}
     return f"{record['image']} ({about}): {task.describe(said)}"
 

@@ -65,6 +65,10 @@ _COUNTS: dict[tuple[int, int], tuple[int, ...]] = {
 }
 
 
+# Of a preset, each 45 degrees from the next.
+_DIRECTIONS = 8
+
+
 class _Preset(NamedTuple):
     """`first`: degrees from up of the first of its eight views, clockwise."""
 
@@ -164,7 +168,7 @@ def assign_preset_heads(name: str, heads: int) -> list[tuple[_Head, float]]:
     if heads in (12, 16):
         return parse_directions(preset.language, heads)
     directed = min(round(2 * heads / 3), heads - 1)
-    directions = [8 * index // directed for index in range(directed)]
+    directions = [_DIRECTIONS * index // directed for index in range(directed)]
     heads_of = [_Head(field_of_view(preset.first + 45 * direction, preset.field_of_view)) for direction in directions]
     slopes = [2.0 ** -(1 + index - directions.index(direction)) for index, direction in enumerate(directions)]
     return list(zip(heads_of, slopes, strict=True)) + [(_NONE, slope) for slope in _spread(heads - directed)]
@@ -288,6 +292,9 @@ class LookHere(PatternEncoding):
                 heads = [(_Head(field_of_view(direction, angle)), slope) for direction, angle, slope in one]
             else:
                 heads = (assign_preset_heads if one in PRESETS else parse_directions)(one, shape.heads)
+            if key == "directions" and one in PRESETS:
+                views = {head.view for head, _ in heads if head.view.planes}
+                self.unused_directions = max(self.unused_directions, _DIRECTIONS - len(views))
             if clips:
                 times = config.times or assign_head_times([head for head, _ in heads])
                 heads = [(_in_time(head, time), slope) for (head, slope), time in zip(heads, times, strict=True)]
