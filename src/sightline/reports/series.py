@@ -223,8 +223,8 @@ def grids(rows: Iterable[ResultRow]) -> dict[int, tuple[int, ...]]:
 
 
 def seen_at(size: int, chosen: Iterable[PlotLine]) -> str:
-    """ "trained", where all runs were trained at that size alone; "seen" where all saw it; "nominal" where that is all
-    that is known of them; or ""."""
+    """What a size was to these runs: "trained" where all were trained at it alone, "seen" where all saw it, "nominal"
+    where no more is known of them, else ""."""
     seen = [line.seen for line in chosen]
     if all(one.one == size for one in seen):
         return "trained"
