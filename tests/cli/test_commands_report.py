@@ -67,7 +67,7 @@ def test_what_is_named_to_do_next_can_be_done(tuned, data, cli, run_copy, tmp_pa
     content = run.report().content
     assert not isinstance(content, list)
     lines = [f"evaluate {run_copy} --tune"] * tuned + [f"predict {run_copy} IMAGE"]
-    assert content.other_commands == [f"sightline --plugins 'my own' {line}" for line in lines]
+    assert content.other_commands == [f"sightline {line} --plugins 'my own'" for line in lines]
 
 
 def test_squares_of_images_that_have_other_aspects_are_cut(cli, tiny_run, tmp_path):

@@ -76,7 +76,6 @@ class DryRun:
             ("memory of a process", f"{memory}{here}"),
             (f"{len(self.losses)} small steps", f"{steps}, of at most {_IMAGES} images; loss {self.losses[-1]:.4g}"),
             ("missing", "; ".join(self.missing) or "nothing"),
-            ("every setting", "--dry-run --json"),
         ]
 
     def as_record(self) -> dict[str, Any]:
@@ -90,6 +89,7 @@ def print_dry_run(found: DryRun, *, as_json: bool = False) -> None:
         print(json.dumps(found.as_record()))
         return
     print_table(("a dry run", ""), found.rows())
+    print("every setting, as JSON: add --json")
 
 
 def dry_run(setup: TrainSetup, device: torch.device, processes: int, warn: Callable[[str], None]) -> DryRun:

@@ -127,7 +127,9 @@ def say_set_up(
         name, length = next((one for one in budgets if one[1] is not None), ("images", made.images or 0))
         step = f"{made.packing.tokens:,} tokens" if made.packing else f"{made.batch_size} images"
         loss = f", loss {made.loss}, label smoothing {made.label_smoothing:g}" if made.loss else ""
-        shorter = " (shorter: --epochs 5)" if name == "epochs" and length > 5 else ""
+        # Where the recipe chose the length.
+        chosen = fresh and length != getattr(asked, name)
+        shorter = " (shorter: --epochs 5)" if chosen and name == "epochs" and length > 5 else ""
         line += f"\ntraining: {length:,.6g} {name}{shorter}, {step} a step{loss}"
         if line not in said:
             print(line, file=sys.stderr)

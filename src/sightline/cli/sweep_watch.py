@@ -25,17 +25,17 @@ class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
         self._bars = self._stack.enter_context(Bars(late=0.5))
         self._setup: TrainSetup | None = None
         # What is read and said again of each cell is shown once.
-        self._read, self._said = set[str](), set[str]()
+        self._read, self._said = set[tuple[str, int]](), set[str]()
 
     def __exit__(self, *fault: object) -> None:
         self._stack.close()
 
     def progress(self, name: str, done: int, total: int) -> None:
         """What is read, checked or tested."""
-        if name not in self._read:
+        if (name, total) not in self._read:
             self._bars.move(name, done, total)
         if name.startswith("reading") and done >= total:
-            self._read.add(name)
+            self._read.add((name, total))
 
     def observe(self, at: State, claim: Claim | None) -> None:
         """The next cell, or others run the last ones."""

@@ -54,7 +54,9 @@ def build(given: Arguments, **more: Any) -> nn.Module:
             return timm.create_model(name, **arguments, **more)
     # What it raises (a wrong argument, a file that cannot be fetched) has no common class.
     except Exception as error:
-        said = (isinstance(error, OSError) and unreachable) or " ".join(str(error).split()) or type(error).__name__
+        said = " ".join(str(error).split()) or type(error).__name__
+        if unreachable:
+            said = f"{unreachable}: {said}"
         hint = "; without its weights: --no-pretrained, or pretrained=False in Python; from a file: --weights FILE"
         raise InputError(f"timm: {name} cannot be built: {said[:300]}{hint if wants_weights else ''}") from None
 
@@ -64,11 +66,12 @@ def _unreachable_hub() -> str:
     from huggingface_hub import constants
 
     place = urlsplit(constants.ENDPOINT)
+    port = place.port or (80 if place.scheme == "http" else 443)
     try:
-        if not (constants.HF_HUB_OFFLINE or getproxies()):
-            socket.create_connection((place.hostname, place.port or place.scheme), timeout=10).close()
+        if not (constants.HF_HUB_OFFLINE or getproxies().keys() - {"no"}):
+            socket.create_connection((place.hostname, port), timeout=5).close()
     except OSError as error:
-        return f"{place.hostname} cannot be reached, and its weights are not in the cache ({error})"
+        return f"{place.hostname} cannot be reached ({error}), only its cache was read"
     return ""
 
 

@@ -16,6 +16,7 @@ from sightline.attention.cpu import chosen_precision
 from sightline.data.crops import apply_crop, size_of, whole_crop
 from sightline.data.sizes import View
 from sightline.data.source import Example, Source
+from sightline.data.stored import FileSource
 from sightline.distributed import machine
 from sightline.errors import InputError
 from sightline.evaluation.config import UNTUNED, EvaluateConfig, RunInfo
@@ -71,8 +72,9 @@ def data_sets(source: Source, data: str, config: EvaluateConfig, train_resolutio
                 raise InputError(f"resolution {view.name}: {own} (expected: sides in pixels, or tokens:PATCHES)")
     for option, asked in (("tune", config.knobs != "default"), ("temperature", config.temperature)):
         if asked and SPLIT not in source.splits:
-            said = f"{option}: data {data} has no split {SPLIT} (splits: {', '.join(source.splits)})"
-            raise InputError(f"{said}; --data {data},minival=0.1 has one, and keeps it out of a training too")
+            said = f"{option}: data {data or source.name} has no split {SPLIT} (splits: {', '.join(source.splits)})"
+            held = isinstance(source, FileSource) and "train" in source.splits and bool(data)
+            raise InputError(f"{said}{f'; a run of --data {data},minival=0.1 has one' * held}")
     if config.knobs != "default" and all(split in UNTUNED for split in config.splits):
         others = ", ".join(split for split in source.splits if split not in UNTUNED) or "none"
         raise InputError(

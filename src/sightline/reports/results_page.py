@@ -60,9 +60,9 @@ def render(report: Report) -> str:
     beside |= {figures.RIGHT, figures.SURE} if figures.is_calibrated(study) else set()
     alike = tables.error_consistency(study, report.alike)
     beside |= {"shape_bias"}
-    # Those of attributes, of a paper that has no curve.
     # Of five classes or fewer the right one is always among the first five.
     beside |= {"top5"} if report.chance is not None and report.chance >= 0.2 else set()
+    # Those of attributes, of a paper that has no curve.
     tests = {name: [one for one in paper(name).numbers if one.metric == "wilcoxon_p"] for name in report.papers}
     validation = [(run, point) for run in report.runs for point in run.validation]
     return page.render(

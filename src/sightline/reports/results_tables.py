@@ -44,7 +44,11 @@ _MOST_MISTAKES, _MOST_CLASSES = 12, 60
 
 
 def print_accuracy(
-    rows: Sequence[ResultRow], console: Console | None = None, *, seen: Mapping[str, SeenSizes] | None = None
+    rows: Sequence[ResultRow],
+    console: Console | None = None,
+    *,
+    seen: Mapping[str, SeenSizes] | None = None,
+    main_alone: bool = False,
 ) -> None:
     """Print a table of each metric by run and resolution, one for held-out fonts and one for other views than squares
     if they were measured; metrics that go with the main one are left to the page.
@@ -54,6 +58,7 @@ def print_accuracy(
 
     Args:
         seen: run -> the sizes of its training, the one that its rows name unless given.
+        main_alone: print the main metric alone.
 
     Raises:
         InputError: there are no rows, or of several data sets.
@@ -63,6 +68,7 @@ def print_accuracy(
     console, study = console or Console(), Study.of(rows, seen=seen)
     aside = set(words.about()["aside"]) - {study.main.metric}
     metrics = [one.metric for one in study.metrics() if one.metric.removeprefix("zero_shot_") not in aside]
+    metrics = [study.main.metric] if main_alone else metrics
     found = [by_resolution(study, metric) for metric in metrics]
     found += [held_out(study), *(by_view(study, metric) for metric in metrics)]
     for metric in metrics:

@@ -120,8 +120,8 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
     sets = _with_headers(run, asked, config, sets, progress)
     identity = run.identity if asked.out is None else replace(run.identity, weights=run.weights)
     total, views = measure.count_images(sets, model, config, run.side), ""
-    if total == len(measured) * measured[0] and len(measured) > 1:
-        views = f" {len(measured)} views x {measured[0]} images"
+    if len(measured) > 1 and total == len(measured) * measured[0]:
+        views = f" {len(measured)} times {measured[0]} images"
     advance = progress.counter(f"testing{views}", total)
 
     def about() -> dict[str, Any]:

@@ -192,7 +192,7 @@ def compose_report(
         raise InputError(f"report: the runs were trained on {', '.join(trained)}; expected the same data")
     known = list(dict.fromkeys(row.data for rows in measured.values() for row in rows))
     common = [one for one in known if all(any(row.data == one for row in rows) for rows in measured.values())]
-    data = data or next((one for one in (*trained, *common) if one in known), known[0])
+    data = data or next((one for one in (*trained, *common) if one in common), trained[0] if trained else known[0])
     for folder, rows in measured.items():
         mine = [row for row in rows if row.data == data]
         if not mine:
@@ -206,11 +206,11 @@ def compose_report(
     first, source = next((run for run, _ in shown), None), None
     # Without the images that the run left out; the data may not be there any more.
     with contextlib.suppress(SightlineError):
-        source = open_source(data) if first is None else replace(first, data=data, opened=None).source
+        found = open_source(data) if first is None else replace(first, data=data, opened=None).source
         skip = 0 if first is None else first.skip_unreadable
-        source, _ = source.check_readable(_split_of(source), skip_unreadable=skip)
+        found, _ = found.check_readable(_split_of(found), skip_unreadable=skip)
         # Of annotated people none is shown.
-        source = None if source.attributes and "captions" not in source.provides else source
+        source = None if found.attributes and "captions" not in found.provides else found
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     sizes = by_run(summaries, rows)
     # What the folder of a run holds was said of the data of the training.

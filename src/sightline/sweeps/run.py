@@ -158,8 +158,6 @@ def sweep(
     require_optuna()
     asked, where = place if isinstance(place, Sweep) else read_sweep(Path(place)), machine.resolve_device(device)
     _check(asked, where, refuse, progress)
-    if asked.config.evaluate is not None and asked.config.evaluate.split == "test":
-        warn("evaluate.split test: the best cell is chosen by the test images (minival, of DATA,minival=0.1, is not)")
 
     def run(claim: Claim) -> CellScore:
         # Its own data: what is left out of it is counted there.

@@ -234,8 +234,12 @@ def train(
 
             def leave_nothing(kind: object, fault: BaseException | None, trace: object) -> None:
                 # What only the first step can find, as in a plug-in.
-                for entry in set(out.iterdir()) - before if isinstance(fault, InputError) and last is None else ():
-                    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+                if isinstance(fault, InputError) and last is None:
+                    for entry in set(out.iterdir()) - before:
+                        if entry.is_dir() and not entry.is_symlink():
+                            shutil.rmtree(entry, ignore_errors=True)
+                        else:
+                            entry.unlink(missing_ok=True)
 
             stack.push(leave_nothing)
             save_config(config, out)

@@ -51,5 +51,5 @@ def analyse(
     print(f"open in a browser: {found.path / ANALYSIS_PAGE}")
     if len(models) == 1 and found.path == models[0] / INSIDE and (models[0] / RESULTS).exists():
         next_step.say_next("report", models[0], *next_step.writing("--out", models[0] / PAGE))
-    elif find_spec("uvicorn") and opening.weights is None and opening.num_classes is None:
+    elif find_spec("uvicorn") and not (opening.weights or opening.num_classes or opening.patch_size):
         next_step.say_next("explore", *models[:2], *(["--no-pretrained"] if opening.no_pretrained else []))

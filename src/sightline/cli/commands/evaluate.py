@@ -54,6 +54,6 @@ def evaluate(
     print(f"computed in {found.precision}")
     if run.is_timm:
         about = *console.option_words(run.opening), *(("--data", run.data) if run.data else ())
-        next_step.say_next("analyse", run.path, *about, *next_step.writing("--out", Path("analysis")))
+        next_step.say_next("analyse", run.path, *about, "--out", next_step.free(Path("analysis")))
     elif asked.out is None or not run.config:
         next_step.say_report(run)

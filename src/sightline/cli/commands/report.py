@@ -31,10 +31,8 @@ def report(
         overwrite: Replace the page if it exists.
     """
     from sightline.cli import next_step
-    from sightline.reports.results_tables import by_resolution, by_view
+    from sightline.reports.results_tables import print_accuracy
     from sightline.reports.seen import by_run
-    from sightline.reports.series import Study
-    from sightline.reports.tables import print_cells
     from sightline.reports.transfer_page import print_transfer
     from sightline.runs import outputs
     from sightline.runs.report import report as write
@@ -46,10 +44,6 @@ def report(
         print_transfer(content)
         print(f"report: {out}")
         return
-    study = Study.of(content.rows, seen=by_run(content.runs, content.rows))
-    for table in (by_resolution(study, study.main.metric), by_view(study, study.main.metric)):
-        if table is not None:
-            print_cells(table)
-    print("Below each number: where it lies with 95 %.")
+    print_accuracy(content.rows, seen=by_run(content.runs, content.rows), main_alone=True)
     print(f"report: {out}")
     next_step.say_export(outputs.home_of(runs[0]))

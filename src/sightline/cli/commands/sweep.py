@@ -29,7 +29,12 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
 
     machine.set_threads(threads)
     asked = read_sweep(file)
-    count = asked.config.count
+    count, tested = asked.config.count, asked.config.evaluate
+    if tested is not None and tested.split == "test" and asked.config.varied.keys() - {"encoding", "seed"}:
+        console.warn(
+            "cells are compared on test images, so the best one's score is too good; "
+            "to choose on held-out training images: data: DATA,minival=0.1, without evaluate"
+        )
 
     def refuse(wanted: TrainConfig) -> None:
         read = outputs.Inputs(models=[wanted.init_from], data=[wanted.data], files=[file])
