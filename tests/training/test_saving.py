@@ -99,7 +99,7 @@ def test_a_disk_that_is_full_ends_the_run_after_the_next_step_with_5(refused, mo
     monkeypatch.setattr(loop, "train_step", step)
     monkeypatch.setattr(loop, "Checkpointer", Seen)
     says = [f"{step_folder(tmp_path / 'a', 4)}: cannot be written (No space left on device)"]
-    refused("train", *TINY, "--out", tmp_path / "a", code=5, says=says)
+    refused("train", *TINY, "--encoding", "none", "--out", tmp_path / "a", code=5, says=says)
     assert read_config_record(tmp_path / "a" / "checkpoint")["training"]["step"] == 2
     verify_checkpoint(tmp_path / "a" / "checkpoint")
     assert taken == [0, 1, 2, 3, 4]
