@@ -49,6 +49,7 @@ def test_recomputation_asks_for_the_same_back_end(name: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(1, 12, 28), (2, 32, 32), (2, 76, 76)])
 @pytest.mark.parametrize("name", ["lookhere_45", "alibi_2d", "rpe_learned"])
 def test_a_trace_that_checks_itself_passes(name, size):

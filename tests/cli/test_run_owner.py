@@ -28,6 +28,7 @@ def test_a_live_run_is_neither_joined_nor_deleted(how, cli, refused, run_copy):
     assert not (run_copy / LOCK).exists()
 
 
+@pytest.mark.slow
 def test_a_demonstration_and_its_runs_have_owners(refused, tmp_path, monkeypatch):
     out = tmp_path / "d"
     (out / "rope_axial").mkdir(parents=True)

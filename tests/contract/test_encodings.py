@@ -34,8 +34,15 @@ PACKED: list[dict[str, Any]] = [
 ]
 
 
-# Two each, in turn.
-@pytest.mark.parametrize(("name", "pool"), [(name, POOLS[at % 4]) for n, name in enumerate(NAMES) for at in (n, n + 2)])
+# Two each, in turn; the second one is slow.
+EACH_POOL = [
+    pytest.param(name, POOLS[at % 4], marks=() if at == n else pytest.mark.slow)
+    for n, name in enumerate(NAMES)
+    for at in (n, n + 2)
+]
+
+
+@pytest.mark.parametrize(("name", "pool"), EACH_POOL)
 @pytest.mark.parametrize("check", [*FOR_EACH_POOL, check_packed_with_drops])
 def test_contract_with_each_pooling(check, pool: str, name: str) -> None:
     check(name, pool)

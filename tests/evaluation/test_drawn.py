@@ -68,6 +68,7 @@ def test_rows_name_what_was_drawn_and_a_report_shows_it(run, tmp_path, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_measurements_that_rows_tell_apart_have_pictures_of_their_own(run):
     """Of other data, and looked at otherwise: what an earlier row names stays what it saw."""
     for data in ("scenes:pairs", "scenes:many"):
@@ -125,6 +126,7 @@ def test_rows_elsewhere_have_their_pictures_beside_them(run, tmp_path):
     assert (out / named).is_file()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_replaced_loses_its_pictures(run):
     assert (run / "pictures").is_dir()
     (run / "pictures" / "old_64_px.png").write_bytes(b"")

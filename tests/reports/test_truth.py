@@ -226,6 +226,7 @@ def test_the_worst_mistakes_are_those_with_the_highest_score():
     assert [one.index for one in results_tables.worst(answers().answers, 1)] == [6]
 
 
+@pytest.mark.slow
 def test_the_validation_curve_and_its_best_checkpoint(figures):
     shares = {10: 0.4, 20: 0.6, 30: 0.5}
     values = {at: MetricValue("top1", share, "fraction", 500) for at, share in shares.items()}

@@ -97,6 +97,7 @@ def test_the_sources_keep_every_rule(copy):
     assert calls.returncode == 0, calls.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPORTS)
 def test_a_forbidden_import_is_caught(name, copy):
     file, line, contract = IMPORTS[name]

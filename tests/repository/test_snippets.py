@@ -35,8 +35,8 @@ def drawn_image_count(source: Source) -> int | None:
     return 16 if source.is_synthetic else None
 
 
-# Processes of torchrun take half a minute.
-SLOW = {"several_gpus"}
+# Processes of torchrun, a comparison, ONNX and heads take minutes.
+SLOW = {"README", "dense", "several_gpus"}
 
 
 @pytest.mark.parametrize(

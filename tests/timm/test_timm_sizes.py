@@ -40,7 +40,7 @@ UNTOLD = [
     ("sincos_2d", {"new_grid": "bilinear"}),
     ("factorized", {"table": "fourier"}),
 ]
-SIZES = [(16, 16), (32, 48), (12, 36)]
+SIZES = [(32, 48), *(pytest.param(size, marks=pytest.mark.slow) for size in ((16, 16), (12, 36)))]
 
 
 def built(encoding, options, **more):
