@@ -170,8 +170,8 @@ def test_what_is_refused(words, says, refused, tmp_path):
 
 @pytest.mark.slow
 def test_the_recipe_of_digits(cli, tmp_path):
-    """Real input, in well under two minutes on two cores."""
-    assert cli("train", "--data", "digits", "--out", "a")[0] == 0
+    """Real input; six of its ten passes."""
+    assert cli("train", "--data", "digits", "--epochs", "6", "--out", "a")[0] == 0
     top1 = {row.resolution: row.value for row in read_rows("a/results.jsonl") if row.metric == "top1"}
     assert list(top1) == [16]
     assert top1[16] >= 0.93

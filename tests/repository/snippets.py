@@ -22,8 +22,8 @@ from PIL import Image
 
 from sightline.cli.app import main
 
-# Commands that set up or serve, and those whose data is not here.
-NOT_RUN = ("make ", "pip install", "source ", "sightline explore", "sbatch", "mkdocs")
+# Commands that set up or serve, those whose data is not here, and a comparison (tests/cli/test_commands_compare.py).
+NOT_RUN = ("make ", "pip install", "source ", "sightline explore", "sightline compare", "sbatch", "mkdocs")
 # What makes a run small, unless the command says it itself.
 SMALL = {
     "train": {
@@ -35,7 +35,6 @@ SMALL = {
         "--workers": "0",
         "--validation.images": "8",
     },
-    "compare": {"--images": "16", "--no-fine-tune": None},
     "evaluate": {"--images": "8"},
 }
 NARROW = {r'"vit_(base|small)_patch16"': '"vit_tiny_patch16"', r"timm:vit_small_": "timm:vit_tiny_"}
@@ -68,7 +67,7 @@ def words_of(command: str) -> list[str]:
         words[first : first + 2] = ["--images", "32"]
     for name, value in small.items():
         if name not in words:
-            words += [name] if value is None else [name, value]
+            words += [name, value]
     if any(word.startswith("timm:") for word in words):
         words = [word.replace("timm:vit_small_", "timm:vit_tiny_") for word in words]
         words += [] if "--no-pretrained" in words else ["--no-pretrained"]

@@ -11,9 +11,8 @@ import pytest
 from sightline import recipes
 from sightline.distributed.machine import import_timm
 from sightline.evaluation import measure
-from sightline.training import jobs, run
+from sightline.training import run
 from tests.repository import snippets
-from tests.tiny import fork_server
 
 if TYPE_CHECKING:
     from sightline.data.source import Source
@@ -35,7 +34,7 @@ def drawn_image_count(source: Source) -> int | None:
     return 16 if source.is_synthetic else None
 
 
-# Processes of torchrun, a comparison, ONNX and heads take minutes.
+# Processes of torchrun, ONNX and heads take a minute.
 SLOW = {"README", "dense", "several_gpus"}
 
 
@@ -49,9 +48,6 @@ def test_every_snippet_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for module in (measure, run):
         monkeypatch.setattr(module, "default_image_count", drawn_image_count)
-    # Processes of `compare` that begin quickly.
-    context = fork_server()
-    monkeypatch.setattr(jobs.multiprocessing, "get_context", lambda kind: context)
     snippets.make_data(tmp_path)
     given: dict[str, Any] = {"__name__": "__main__"}
     said = ""
