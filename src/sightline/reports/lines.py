@@ -26,7 +26,7 @@ WHOLE = (0.0, 100.0)
 _LEVEL: Mapping[str, Any] = {"color": style.FAINT, "linewidth": 1.2, "linestyle": (0, (5, 3)), "zorder": 1}
 _DOT: Mapping[str, Any] = {"marker": "o", "markersize": 2.6, "alpha": 0.45, "linewidth": 0, "zorder": 2}
 # Lines at named places are moved apart by this share of the axis, so that their bars do not lie on each other.
-_APART, _MOST_APART = 0.012, 0.06
+_APART, _MOST_APART = 0.01, 0.035
 # Names at the ends of lines keep this distance, in hundredths of the axis.
 _NAME_GAP = 4.8
 # Points from line to line of what stands above the axes, wide and narrow.
