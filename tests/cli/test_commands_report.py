@@ -156,3 +156,14 @@ def test_a_page_shows_one_data_set(cli, refused, tmp_path):
     # At 16 px alone, nothing was shrunk.
     assert "shrunk" not in said
     refused("report", run, "--data", "digits", "--out", tmp_path / "c.html", says=[str(run), "not measured on digits"])
+
+
+def test_a_page_without_the_images_that_are_damaged_by_now(cli, tiny_run, tmp_path):
+    data = pictures(tmp_path / "pictures", classes="0123456789", count=1)
+    save_model(load_model(tiny_run), tmp_path / "saved")
+    assert cli("evaluate", tmp_path / "saved", "--data", data, "--resolutions", 16, *FEW)[0] == 0
+    for image in (tmp_path / "pictures").rglob("*.png"):
+        image.write_bytes(b"")
+    content = Run.open(tmp_path / "saved").report(out=tmp_path / "page.html").content
+    assert not isinstance(content, list)
+    assert (content.samples, content.cut) == ({}, False)
