@@ -32,6 +32,28 @@ def test_the_last_of_a_permutation(tmp_path):
     assert held.fingerprint("train").digest == whole.fingerprint("train").digest
 
 
+def test_data_without_splits_is_divided(tmp_path):
+    pictures(tmp_path / "data", classes=("a", "b", "c", "d"), count=50)
+    flat = f"imagefolder:{tmp_path}/data/train"
+    whole, divided, both = (open_source(flat + one) for one in ("", ",test=0.2", ",minival=0.1,test=0.2"))
+    every = names(whole, "test")
+    chosen = [every[index] for index in sorted(generator("test/1", 0).permutation(200)[160:])]
+    assert (divided.splits, names(divided, "test")) == (("train", "test"), chosen)
+    assert names(divided, "train") == [name for name in every if name not in chosen]
+    # The test is divided off first, whatever the order.
+    assert (both.splits, names(both, "test")) == (("train", "minival", "test"), chosen)
+    assert len(names(both, "minival")) == 16
+    assert sorted(names(both, "train") + names(both, "minival")) == sorted(names(divided, "train"))
+    assert divided.validation_split is None
+    assert divided.fingerprint("train").digest == divided.fingerprint("test").digest
+    # Beside a train without a test, a part of it is; one that has a test keeps it.
+    shutil.rmtree(tmp_path / "data" / "test")
+    assert names(open_source(f"imagefolder:{tmp_path}/data,test=0.2"), "test") == chosen
+    pictures(tmp_path / "other", count=8)
+    with pytest.raises(InputError, match="test"):
+        open_source(f"imagefolder:{tmp_path}/other,test=0.2")
+
+
 def test_every_kind_of_data_holds_out_the_same(tmp_path):
     shown = {}
     with made(tmp_path, images(count=12)) as data:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from sightline.distributed import machine
 from sightline.errors import InputError
@@ -35,6 +36,16 @@ def test_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
     refused("evaluate", tiny_run, "--resolutions", 16, "--workers", count, says=says)
     refused("cascade", tiny_run, "--workers", count, "--out", tmp_path / "c", says=says)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("variable", "asked", "threads"), [("3", None, 3), ("3", 2, 2), ("", None, 5), ("0", None, 5), ("2,1", None, 5)]
+)
+def test_threads_are_those_of_the_option_the_variable_or_the_cores(variable, asked, threads, monkeypatch):
+    monkeypatch.setattr(machine, "cpu_count", lambda: 5)
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert machine.set_threads(asked) == threads
+    assert torch.get_num_threads() == threads
 
 
 def test_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):

@@ -44,7 +44,7 @@ def test_a_pack_is_its_texts(encoding, causal, pool):
 
 @pytest.mark.parametrize("lengths", [(6,), (6, 6), (4, 6)], ids=str)
 def test_a_causal_token_sees_none_behind(lengths):
-    """The gradient of one value at a place by the embedding of each token; the sum of a layer norm's values has none."""
+    """The gradient of one value at a place by the embedding of each token; a norm's sum of values has none."""
     model = tower(causal=True, pool="last", end_id=None, encoding="rope_axial")
     seen = []
     model.token_embed.register_forward_hook(lambda *call: seen.append(call[2].detach().requires_grad_()) or seen[-1])

@@ -103,10 +103,7 @@ class ClassificationFiles(FileSource):
         # A split of a data set was named instead of the data set.
         if split_by_name(self.root.name) and "train" in splits_among(folders_in(self.root.parent), self.root.parent):
             return f"; did you mean {self.name}:{self.root.parent}?"
-        if split != "train" or not self.classes:
-            return ""
-        held = f"{self.name}:{self.root},minival=0.1 then keeps a tenth of them to test on"
-        return f"; to train, put the class folders into {self.root / split} ({held})"
+        return super()._hint(split)
 
     def class_name(self, row: int) -> str:
         """As `FileSource.class_name`."""

@@ -15,7 +15,7 @@ from sightline.errors import InputError, near, require_known
 
 _SOURCES = "sightline.data.sources"
 # Among options, which end with a comma or with all.
-_HELD_OUT = re.compile(r",minival=([^,/]*)(?=,|$)")
+_HELD_OUT = re.compile(r",(minival|test)=([^,/]*)(?=,|$)")
 # What is in a folder, all of it -> the data set; the first that fits is meant.
 _LAYOUTS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("train800*.txt", "test.txt"), "vtab"), (("*/train800*.txt", "*/test.txt"), "vtab"),
@@ -41,35 +41,37 @@ def source_class(name: str) -> type[Source]:
     return found[name]
 
 
-def parse_spec(spec: str) -> tuple[str, str, str | None]:
-    """The name of a data set, what follows its colon, and the share that `,minival=SHARE` in that asks for."""
+def parse_spec(spec: str) -> tuple[str, str, dict[str, str]]:
+    """The name of a data set, what follows its colon, and the shares that `,test=SHARE` and `,minival=SHARE` in that
+    ask for, by split."""
     name, _, argument = spec.partition(":")
-    found = _HELD_OUT.search(argument)
-    return name, _HELD_OUT.sub("", argument, count=1), found and found[1]
+    return name, _HELD_OUT.sub("", argument), dict(_HELD_OUT.findall(argument))
 
 
 def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
-    `,minival=0.01` behind it, that share of `train` is held out as `minival` (`FileSource.hold_out`). Raises InputError
-    where the name or the argument is not known, or nothing can be held out; `progress` is as `Source.open`."""
-    name, argument, share = parse_spec(spec)
+    `,test=0.2` or `,minival=0.01` behind it, that share of `train` is held out (`FileSource.hold_out`), the test
+    first. Raises InputError where the name or the argument is not known, or nothing can be held out; `progress` is as
+    `Source.open`."""
+    name, argument, shares = parse_spec(spec)
     if name not in list_sources() and (kind := _kind_of(spec)):
         raise InputError(f"data {spec}: a path alone; did you mean {kind}:{spec}?")
     if name not in list_sources() and ":" not in spec:
         _refuse_no_folder(_HELD_OUT.sub("", spec))
     source = source_class(name).open(argument, progress)
-    if share is None:
-        return source
-    try:
-        part = float(share)
-    except ValueError:
-        part = math.nan
-    if not 0 < part < 1:
-        raise InputError(f"data {spec}: minival={share} (expected a share of train between 0 and 1, as minival=0.01)")
-    if not isinstance(source, FileSource):
-        said = "has a split minival of its own" if "minival" in source.splits else "has no files to hold out"
-        raise InputError(f"data {name}: {said} (expected no minival={share})")
-    return source.hold_out(part)
+    for split, share in sorted(shares.items(), reverse=True):
+        try:
+            part = float(share)
+        except ValueError:
+            part = math.nan
+        if not 0 < part < 1:
+            example = f"{split}={0.2 if split == 'test' else 0.01}"
+            raise InputError(f"data {spec}: {split}={share} (expected a share between 0 and 1, as {example})")
+        if not isinstance(source, FileSource):
+            said = f"has a split {split} of its own" if split in source.splits else "has no files to hold out"
+            raise InputError(f"data {name}: {said} (expected no {split}={share})")
+        source = source.hold_out(part, split)
+    return source
 
 
 def recognise_layout(spec: str) -> str:

@@ -30,8 +30,8 @@ from sightline.errors import InputError, UnreadableDataError, did_you_mean, requ
 
 # Whose image it is where a file stands in several splits.
 _KEEPS = ("train", "test", "val", "validation", "minival")
-# In the place of the folder of a split.
-_HELD_OUT = "what is held out of train"
+# In the place of the folder of a split that is held out of train.
+_HELD_OUT = {"minival": "held out as minival", "test": "held out as test"}
 
 
 class FileSource(Source):
@@ -127,7 +127,8 @@ class FileSource(Source):
 
     def _hint(self, split: str) -> str:
         """What to do about a split that is not there."""
-        return ""
+        alone = split == "train" and self.splits == ("test",)
+        return "; to train, write ,test=0.2 behind it: a fifth is the test then, the rest train" if alone else ""
 
     def _leave_out_twins(self) -> None:
         """An image that stands in two splits is measured in none that another one has seen."""
@@ -223,33 +224,35 @@ class FileSource(Source):
         height, width = self.listing.sizes[row].tolist()
         return self.listing.faults.get(row) or too_large(height, width, self.max_pixels)
 
-    def hold_out(self, share: float) -> Self:
-        """The same data set, of whose `train` a share between 0 and 1 is `minival` and nothing else: the last of a
-        permutation, the same for every run. An image that stands in `train` twice stays there; one that cannot be read
-        moves no other. Raises InputError where it has a minival of its own, or a share leaves nothing to one of them.
+    def hold_out(self, share: float, split: str = "minival") -> Self:
+        """The same data set, of whose `train` a share between 0 and 1 is `split` and nothing else: the last of a
+        permutation, the same for every run. Of data without splits, which are `test`, the rest becomes `train`. An
+        image that stands in `train` twice stays there; one that cannot be read moves no other. Raises InputError where
+        it has such a split of its own, or a share leaves nothing to one of them.
         """
-        folder, own = self._folder_of.get("train"), self._folder_of.get("minival")
+        folder, own = self._folder_of.get("train"), self._folder_of.get(split)
+        if split == "test" and self.splits == ("test",):
+            folder, own = own, None
         if own is not None or folder is None:
-            said = f"no split train (splits: {', '.join(self.splits)})" if own is None else f"a minival, {own}, already"
-            raise InputError(f"{self.root}: has {said} (expected no minival={share:g})")
+            has = f"no split train (splits: {', '.join(self.splits)})" if own is None else f"a {split}, {own}, already"
+            raise InputError(f"{self.root}: has {has} (expected no {split}={share:g})")
         rows = self._rows[folder]
         count = int(share * len(rows))
         if not 0 < count < len(rows):
             least = math.ceil(100 / max(len(rows), 1)) / 100
-            said = f"holds out {count} (expected at least 1, as minival={least:g}, and one that is left)"
-            raise InputError(f"{self.root}: minival={share:g} of {len(rows)} images of train {said}")
-        last = rows[generator("minival/1", 0).permutation(len(rows))[len(rows) - count :]]
+            said = f"holds out {count} (expected at least 1, as {split}={least:g}, and one that is left)"
+            raise InputError(f"{self.root}: {split}={share:g} of {len(rows)} images of train {said}")
+        last = rows[generator(f"{split}/1", 0).permutation(len(rows))[len(rows) - count :]]
         twins = [row for group in self.listing.duplicates(across=False, rows=np.sort(rows).tolist()) for row in group]
         self.remember()
-        return self._held_out(np.setdiff1d(last, twins))
+        return self._held_out(np.setdiff1d(last, twins), folder, split)
 
-    def _held_out(self, chosen: Sequence[int] | np.ndarray) -> Self:
-        """The same data set, of whose `train` these rows are `minival`."""
-        folder, made = self._folder_of["train"], copy.copy(self)
-        rows = self._rows[folder]
+    def _held_out(self, chosen: Sequence[int] | np.ndarray, folder: str, split: str) -> Self:
+        """The same data set, of whose folder these rows are the split, and the others `train`."""
+        made, rows = copy.copy(self), self._rows[folder]
         held = np.isin(rows, chosen)
-        made._rows = self._rows | {folder: rows[~held], _HELD_OUT: rows[held]}
-        made._take_roles(self._folder_of | {"minival": _HELD_OUT})
+        made._rows = self._rows | {folder: rows[~held], _HELD_OUT[split]: rows[held]}
+        made._take_roles(self._folder_of | {"train": folder, split: _HELD_OUT[split]})
         return made
 
     @property
@@ -261,7 +264,7 @@ class FileSource(Source):
     def fingerprint(self, split: str = "train") -> Fingerprint:
         """As `Source.fingerprint`: of all files of a split, or of all splits where there is none such; what is held out
         of `train` counts as that."""
-        asked = "train" if self._folder_of.get(split) == _HELD_OUT else split
+        asked = "train" if self._folder_of.get(split) in _HELD_OUT.values() else split
         folders = [self._folder_of[asked]] if asked in self._folder_of else sorted(self._rows)
         files = self.listing
         rows = [row for row, folder in enumerate(files.splits) if folder in folders]
@@ -326,7 +329,7 @@ class FileSource(Source):
         made = copy.copy(self)
         found = {} if self.allowance is None else self.allowance.found
         made.allowance = SkipPolicy(skip_unreadable, {name: left for name, left in found.items() if name != split})
-        place = self.place_of(self._folder_of["train"] if folder == _HELD_OUT else folder)
+        place = self.place_of(self._folder_of["train"] if folder in _HELD_OUT.values() else folder)
         made.allowance.add(split, unread, f"{len(unread)} of {len(rows)} images of {place} cannot be read")
         if len(faults) == len(rows):
             raise UnreadableDataError(f"{self.root}: no image of {split} can be read")

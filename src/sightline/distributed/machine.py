@@ -7,6 +7,7 @@ import functools
 import importlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,14 +109,15 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def set_threads(count: int | None = None) -> int:
-    """Let torch compute with `count` threads (None: as many as there are cores); returns the number.
+    """Let torch compute with `count` threads; returns the number. None: what $OMP_NUM_THREADS says, else one a core.
 
     Raises:
         InputError: `count` is not positive, or more than 8 a core (and than 64).
     """
     import torch
 
-    threads = cpu_count() if count is None else count
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    threads = (int(given) if re.fullmatch("0*[1-9][0-9]{0,3}", given) else cpu_count()) if count is None else count
     if threads < 1:
         raise InputError(f"threads = {threads}: expected a whole number of at least 1")
     _refuse_many("threads", threads, 64)

@@ -93,13 +93,13 @@ def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[s
     """
     found, missing = list[TransferData](), list[str]()
     for spec in specs:
-        kind, argument, share = parse_spec(spec)
+        kind, argument, shares = parse_spec(spec)
         tasks = tasks_below(Path(argument)) if kind == "vtab" else {}
         missing += [TASKS[name].title for name, at in tasks.items() if at is None]
         others = {one.parent.name for one in Path(argument).glob("*/test.txt")} - TASKS.keys() if tasks else ()
         for other in sorted(others):
             raise unknown_name_error(f"{argument}: task of VTAB-1k", other, TASKS)
-        places = [f"vtab:{at}" for at in tasks.values() if at] if share is None else []
+        places = [f"vtab:{at}" for at in tasks.values() if at] if not shares else []
         found += [_transfer_data(one) for one in places or [spec]]
     for one in found:
         if sum(other.name == one.name for other in found) > 1:
@@ -110,9 +110,10 @@ def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[s
 
 
 def _transfer_data(spec: str) -> TransferData:
-    kind, argument, share = parse_spec(spec)
+    kind, argument, shares = parse_spec(spec)
+    share = shares.get("minival")
     # What is held out for the grid is learned from in the end.
-    spec = spec if share is None else f"{kind}:{argument}"
+    spec = spec if share is None else spec.replace(f",minival={share}", "")
     source = open_source(spec)
     for split in ("train", "test"):
         source.check(split)

@@ -107,7 +107,9 @@ Device = Annotated[str, Parameter(help="auto, cpu, cuda, cuda:1, mps.")]
 Int = Annotated[int, Parameter(converter=_whole)]
 Whole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number in a group of options, which does not take the converter of all."""
-Threads = Annotated[int | None, Parameter(help="Processor threads; all cores unless given.", converter=_whole)]
+Threads = Annotated[
+    int | None, Parameter(help="Processor threads; $OMP_NUM_THREADS or one a core unless given.", converter=_whole)
+]
 Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
 JsonObject = Annotated[bool, Parameter(show_default=False, help="Print a JSON object instead.")]
 Json = Annotated[bool, Parameter(show_default=False, help="Print a JSON object a line instead of tables.")]

@@ -97,9 +97,6 @@ class HuggingFace(ClassificationFiles):
             raise InputError("the data set hf needs a folder or a name: hf:DIR or hf:OWNER/NAME")
         return cls(place, _load(place, options.pop("config", None)), **options)
 
-    def _hint(self, split: str) -> str:
-        return "; to train, save it as DatasetDict({'train': ...})" if split == "train" else ""
-
 
 class TableImages:
     """The encoded images in a column of some tables, a row each; a process maps their files itself."""

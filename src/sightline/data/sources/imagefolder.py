@@ -15,9 +15,9 @@ class ImageFolder(ClassificationFiles):
     SPLIT is `train`, `minival`, `val` or `test`, or another name of those, in any case (`folders`). The splits are
     called `train`, `minival` and `test` as everywhere: `val` is `test` where there is no `test` folder, else `minival`
     where there is no `minival` folder, and can be asked for by its own name too. A DIR that holds class folders
-    directly is one split, `test`: it can be evaluated on, not trained on. A folder of such a name that holds images
-    directly, beside others that do, is a class. One class is enough to evaluate; a `train` split needs two. Hidden
-    files and unknown extensions are passed over, and listed in `skipped`.
+    directly is one split, `test`; with `,test=0.2` behind it a fifth of it is, and the rest is `train`. A folder of
+    such a name that holds images directly, beside others that do, is a class. One class is enough to evaluate; a
+    `train` split needs two. Hidden files and unknown extensions are passed over, and listed in `skipped`.
     """
 
     name: ClassVar[str] = "imagefolder"

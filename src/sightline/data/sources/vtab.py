@@ -90,13 +90,15 @@ class Vtab(ClassificationFiles):
     def _leave_out_twins(self) -> None:
         """Nothing is left out: published numbers are of the whole test."""
 
-    def hold_out(self, share: float) -> Self:
+    def hold_out(self, share: float, split: str = "minival") -> Self:
         """As published: the images of `val200.txt`; another share as of other files."""
         file = self.root / f"{_HELD_OUT}.txt"
-        if share != 0.2 or not file.is_file():
-            return super().hold_out(share)
+        if (share, split) != (0.2, "minival") or not file.is_file():
+            return super().hold_out(share, split)
         apart = {f"train/{path}" for path, _ in read_list(file)}
-        return self._held_out([row for row in self.rows_of("train") if self.listing.names[row] in apart])
+        return self._held_out(
+            [row for row in self.rows_of("train") if self.listing.names[row] in apart], "train", split
+        )
 
 
 def read_list(file: Path) -> list[tuple[str, int]]:

@@ -100,7 +100,7 @@ class WebDataset(ClassificationFiles):
 
     def _hint(self, split: str) -> str:
         said = "".join(f" (of {name} no word is a split's)" for name in self._unnamed)
-        return f"; to train, call shards train-0000.tar, all of them{said}" if split == "train" else ""
+        return f"{super()._hint(split)}; or call shards train-0000.tar, all of them{said}" if split == "train" else ""
 
 
 def _find(shards: str) -> list[str]:
