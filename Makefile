@@ -7,7 +7,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup browser demo test test-slow lint docs docs-serve gpu gpu-wheels clean
-.DEFAULT_GOAL := test
+.DEFAULT_GOAL := setup
 
 setup: $(STAMP)
 

@@ -194,7 +194,7 @@ def _open_standard_streams() -> None:
 
 
 def _call(app: App, arguments: list[str]) -> Any:
-    from cyclopts import CycloptsError, UnknownOptionError
+    from cyclopts import CycloptsError, UnknownOptionError, UnusedCliTokensError
 
     try:
         return app(arguments)
@@ -203,6 +203,8 @@ def _call(app: App, arguments: list[str]) -> Any:
             raise error.__cause__ from None
         chain = " ".join(("sightline", *(error.command_chain or ())))
         said = str(error)
+        if isinstance(error, UnusedCliTokensError):
+            said = f"unexpected argument {' '.join(error.unused_tokens)}."
         if isinstance(error, UnknownOptionError):
             from sightline.cli.options import meant
 
