@@ -22,9 +22,7 @@ _TIMM = "timm:"
 
 
 def explore(
-    *models: Annotated[
-        str, Parameter(help="One or two: folders of runs or models, hf-hub:OWNER/NAME, timm:NAME.")
-    ],
+    *models: Annotated[str, Parameter(help="One or two: folders of runs or models, hf-hub:OWNER/NAME, timm:NAME.")],
     images: Path | None = None,
     labels: Specs = (),
     port: int | None = None,
