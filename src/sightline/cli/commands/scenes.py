@@ -25,8 +25,8 @@ def scenes(
 
     Args:
         out: The picture to write, for example sheet.png.
-        task: glyphs, pairs, search, many or captions.
-        split: train, minival, test, heldout_fonts, or heldout (captions).
+        task: glyphs or pairs.
+        split: train, minival, test, or heldout_fonts (glyphs).
         resolutions: Sizes in pixels, for example 32,64,96x192 (height x width). Default: five sizes and aspect ratios.
         columns: Scenes in a row.
         rows: Rows of scenes for each size.
