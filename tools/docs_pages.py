@@ -37,7 +37,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "sightline.encodings.base.RotaryEncoding", "sightline.encodings.base.PatternEncoding",
         "sightline.encodings.base.TrunkShape", "sightline.encodings.knob.Knob",
     )),
-    "attention": ("Attention", "say what attention computes, and choose who computes it", (
+    "attention": ("Attention", "describe the bias of attention, and choose its implementation", (
         "sightline.attention.pattern", "sightline.attention.rotation", "sightline.attention.dispatch",
     )),
     "tokens": ("Tokens", "build the layout of tokens by hand", (
@@ -49,7 +49,7 @@ API: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "training": ("Training", "train from Python and write recipes", (
         "sightline.training.run.TrainResult", "sightline.training.loop.TrainProgress", "sightline.recipes",
     )),
-    "evaluation": ("Evaluation", "measure models, search knobs and read stored logits", (
+    "evaluation": ("Evaluation", "measure models, tune encodings and read stored logits", (
         "sightline.evaluation.measure.evaluate", "sightline.evaluation.measure.EvaluateConfig",
         "sightline.evaluation.predict.predict_split", "sightline.evaluation.tune.tune_parameter",
         "sightline.evaluation.logits.read_logits",
@@ -89,8 +89,8 @@ def command_line() -> str:
 
     os.environ["COLUMNS"] = "84"
     parts = [
-        "# Command line\n\nOn this page you look up every command and option, as programs print them with `--help`. "
-        "What all commands share stands in [Models, settings, exit codes](common.md).\n"
+        "# Command line\n\nOn this page you can look up every command and option, as printed with `--help`. "
+        "[Models, settings, exit codes](common.md) has what all commands share.\n"
     ]
     for name in COMMANDS:
         for words in [(name,), *((name, verb) for verb in SUBCOMMANDS.get(name, ()))]:
@@ -112,7 +112,7 @@ def help_of(*words: str) -> str:
 def configurations() -> str:
     """Every field of the configurations, and of those inside them."""
     parts = [
-        "# Configuration\n\nOn this page you look up each field of a configuration: in Python, in YAML (`--config`) "
+        "# Configuration\n\nOn this page you can look up each field of a configuration: in Python, YAML (`--config`) "
         "and as an option (`--optimizer.lr 1e-3`). Values are checked when a configuration is made.\n"
     ]
     waiting, seen = [load(path) for path in CONFIGURATIONS], set()
@@ -163,9 +163,7 @@ def api_pages() -> dict[str, str]:
     import sightline
 
     shown = tuple(path for _, _, paths in API.values() for path in paths)
-    lines = [
-        "# sightline\n\nOn this page you look up the names of `import sightline`, imported when they are first used.\n"
-    ]
+    lines = ["# sightline\n\nOn this page you can look up the public names of `import sightline`.\n"]
     for name in sorted(sightline._HOMES):
         thing = getattr(sightline, name)
         path = f"{thing.__module__}.{thing.__qualname__}"

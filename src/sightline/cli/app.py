@@ -28,30 +28,30 @@ PIPE_CLOSED = 1
 _NARROWEST = 40
 # Each with the first line of its own help, which a test compares: its file is not imported for the list of all.
 COMMANDS = {
-    "analyse": "Look inside models: how far heads look, how they differ, and what layers know, at every size.",
-    "bench": "What models cost here: memory before it is tried, and measured time.",
-    "cascade": "Measure accuracy against tokens and time: budgets alone, and a cascade of two.",
-    "classes": "Compare classes between sizes and models, from stored logits: changes, spreads, gaps, confused pairs.",
-    "compare": "Train encodings alike on drawn scenes, with several seeds, test at many sizes, and say what differs.",
-    "convert": "Turn another project's weights into a checkpoint of ours, with its rules.",
-    "data": "Folders of images.",
-    "demo": "Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.",
-    "encodings": "List the position encodings: each with its parameter; of one, its paper and its rule for a new grid.",
-    "evaluate": "Measure a model at a list of resolutions: top-1, top-5, by group and by size.",
-    "explore": "Look into one or two models on a local page: where each head looks, at any size, from any patch.",
-    "export": "Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.",
+    "analyse": "Measure and plot what happens inside models: attention, tokens and weights, at any image size.",
+    "bench": "Estimate the memory of a model, and measure the speed of models on this machine.",
+    "cascade": "Measure accuracy against tokens and time, for single budgets and for a cascade of two.",
+    "classes": "Compare the accuracy on each class between sizes and models, from stored logits.",
+    "compare": "Train encodings with one recipe and several seeds on drawn scenes, and compare them at many sizes.",
+    "convert": "Convert the weights of another project to a model of ours.",
+    "data": "Check a data set.",
+    "demo": "Train three position encodings on drawn scenes at 32 px, and test them at other sizes.",
+    "encodings": "List the position encodings, or show one with its paper and its rule for a new grid.",
+    "evaluate": "Measure a model at many image sizes: accuracy, calibration, likelihood, or the metrics of its task.",
+    "explore": "Open a local page that shows where each head of one or two models looks, at any size, from any patch.",
+    "export": "Write a model as one ONNX or torch file for any batch size, height and width.",
     "models": "List the registered models: width, depth, heads, parameters and training resolution.",
-    "pack": "Images of every size in sequences without padding.",
-    "predict": "Say what is in images, of any size and shape.",
+    "pack": "Show how images of many sizes pack into sequences without padding.",
+    "predict": "Predict classes, masks or boxes for images of any size and aspect ratio.",
     "report": "Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.",
-    "rescore": "Measure stored logits again: every metric of a classifier, with no model and no images.",
-    "scenes": "Draw scenes of the embedded data set on one sheet, to look at them.",
-    "status": "Say where a run, or a sweep, is: from its files alone, from any terminal or machine that sees them.",
-    "sweep": "Train every cell of a grid once, or search (TPE), and print best and average for each encoding.",
+    "rescore": "Compute every metric of a classifier again from stored logits, without model and images.",
+    "scenes": "Draw scenes of the embedded data set on one sheet.",
+    "status": "Show the progress of a run or a sweep, from any terminal or machine that sees its files.",
+    "sweep": "Train every configuration of a grid or a search, and print best and average for each encoding.",
     "table": "Print the best and the average of some runs for each encoding, with the settings of the best.",
-    "train": "Train a model at one resolution, or packed at many, and test it at its own.",
-    "transfer": "Fine-tune a model to data sets by ViT's protocol: a grid of learning rates, then a test on each.",
-    "verify": "Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.",
+    "train": "Train a model at one image size, or packed at many, and test it.",
+    "transfer": "Fine-tune a model to data sets by ViT's protocol: search the learning rate, train, test.",
+    "verify": "Compare a converted model with its source; the exit code is 1 if they differ.",
 }
 _debug = False
 
@@ -66,8 +66,8 @@ def build_app() -> App:
     app = App(
         name="sightline",
         help="Plain vision transformers at any resolution and aspect ratio.",
-        help_epilogue="--plugins DIR: every command finds the encodings, tasks, data sets, metrics, embedders and "
-        "architectures in that folder's files too; they run. --debug: a fault shows its traceback.",
+        help_epilogue="--plugins DIR: also use the encodings, tasks, data sets, metrics, embedders and architectures "
+        "in that folder; its Python files are executed. --debug: show the traceback of an error.",
         version=__version__,
         # `main` prints errors in one line and chooses the exit code.
         print_error=False,

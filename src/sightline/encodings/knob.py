@@ -23,13 +23,15 @@ class KnobSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Knob:
-    """An encoding's own parameter of extrapolation, the one that is searched at a new resolution.
+    """An encoding's own parameter of extrapolation, which is searched at a new resolution.
 
     Attributes:
-        name: the configuration key.
-        value: as it is now; default: as it was configured, and trained with.
-        low, high: the values that are accepted, both included.
-        candidates: the values that a search tries.
+        name: Name of the field in the encoding's configuration.
+        value: Present value.
+        default: Configured value, used in training.
+        low: Lowest accepted value.
+        high: Highest accepted value.
+        candidates: Values that a search tries.
     """
 
     name: str

@@ -37,69 +37,80 @@ Ratio = Annotated[float, Field(gt=0, le=LIMITS["mlp_ratio"])]
 
 @config_dataclass
 class ViTConfig:
-    """Configuration of a `Model`: its architecture, its head, how images are prepared, and what outputs are called.
+    """Configuration of a `Model`: its architecture, its head, the preparation of images, and the names of outputs.
 
     Attributes:
-        architecture, architecture_options: a registered architecture, and its own configuration.
-        embedder, embedder_options: a registered embedder, and its configuration.
-        patch_size: side of a patch in pixels.
-        dim, depth, heads: width, layers and attention heads of the trunk.
-        head_dim: width of a head; None takes dim / heads.
-        mlp_ratio: hidden width of the MLPs over `dim`.
-        num_classes: outputs of the head; 0 leaves the pooled features.
-        table_grid: (rows, cols), or (frames, rows, cols) in tubelets, that the position encoding was made for, where it
-            was trained on another size since; None is that of `image_size`.
-        channels: of the images.
-        encoding: a registered position encoding, or some joined by "+".
-        encoding_options: its configuration.
-        pool: `cls`, `mean` over patches, `attention` by a learned probe with an MLP after it (MAP), `query`: the
-            probe attends as a token of a block would, without an MLP (vit-pytorch's NaViT), `first`: the first
-            patch, that of cell (0, 0) where none was dropped, `cls_mean`: the CLS token beside the mean over patches
-            (DINOv2's classifier), or `prefix`: all prefix tokens side by side.
-        mask_token: keep the token of masked pre-training (DINOv3); nothing computes with it.
-        pool_prefix: prefix tokens are pooled too.
-        pool_heads, pool_mlp_ratio: of the probe's attention and MLP; None takes the trunk's.
-        class_token: None has one where `pool` is `cls`, `cls_mean` or `prefix`.
-        num_registers: register tokens beside the CLS token.
-        patch_bias, patch_norm: of the patch embedding: its bias, and norms before and after it (Dual PatchNorm), or
-            `after` alone (Swin).
-        qkv_bias: biases of q, k and v; `qv` has none for k (BEiT, EVA).
-        block_bias: biases of everything else in blocks and pooling; `mlp` has them in the MLPs alone (ViT-22B).
-        qk_norm: q and k are normalised in each head; `heads` has factors for each head, and scores that are not
-            divided by sqrt(head_dim) (vit-pytorch's NaViT).
-        attn_norm, mlp_norm: norms of the heads' outputs, and of the MLP's hidden channels (EVA-02).
-        norm, norm_eps: kind of every norm, and its epsilon: `layer`, `layer_no_bias`, or `rms` (ViT-22B's "without
-            bias and centering").
-        norm_pre: a norm of the embedded tokens before the first block (CLIP).
-        final_norm: before or after pooling, both, or none.
+        architecture: A registered architecture.
+        architecture_options: Options of the architecture.
+        embedder: A registered embedder (patch embedding).
+        embedder_options: Options of the embedder.
+        patch_size: Side of a patch in pixels.
+        dim: Width of the trunk.
+        depth: Layers of the trunk.
+        heads: Attention heads of a layer.
+        head_dim: Width of an attention head; None takes dim / heads.
+        mlp_ratio: Hidden width of the MLPs, divided by `dim`.
+        num_classes: Outputs of the head; 0 returns the pooled features.
+        table_grid: Grid that the encoding's tables were made for: (rows, cols), or (frames, rows, cols) in tubelets, if
+            the model was later trained at another size; None takes that of `image_size`.
+        channels: Channels of the images.
+        encoding: A registered position encoding, or several joined by "+".
+        encoding_options: Options of the encoding.
+        pool: Pooling: `cls`; `mean` over patches; `attention` by a learned probe with an MLP after it (MAP); `query`,
+            the same without an MLP, where the probe attends as a token of a block does (vit-pytorch's NaViT); `first`,
+            the first patch (that of cell (0, 0) unless it was dropped); `cls_mean`, the CLS token and the mean over
+            patches side by side (DINOv2's classifier); or `prefix`, all prefix tokens side by side.
+        mask_token: Keep the mask token of pre-training (DINOv3); it is not used.
+        pool_prefix: Pool prefix tokens too.
+        pool_heads: Attention heads of the probe; None takes `heads`.
+        pool_mlp_ratio: `mlp_ratio` of the probe's MLP; None takes that of the trunk.
+        class_token: Whether there is a CLS token; None: only if `pool` is `cls`, `cls_mean` or `prefix`.
+        num_registers: Number of register tokens.
+        patch_bias: A bias in the patch embedding.
+        patch_norm: Norms before and after the patch embedding (Dual PatchNorm), or only `after` it (Swin).
+        qkv_bias: Biases of q, k and v; `qv` has none for k (BEiT, EVA).
+        block_bias: All other biases of blocks and pooling; `mlp`: only those of the MLPs (ViT-22B).
+        qk_norm: Normalise q and k in each head. `heads`: with factors for each head, and scores that are not divided by
+            sqrt(head_dim) (vit-pytorch's NaViT).
+        attn_norm: A norm of the attention's output before its projection (EVA-02).
+        mlp_norm: A norm of the MLP's hidden channels (EVA-02).
+        norm: Kind of every norm: `layer`, `layer_no_bias`, or `rms` (ViT-22B's "without bias and centering").
+        norm_eps: Epsilon of every norm.
+        norm_pre: A norm of the embedded tokens before the first block (CLIP).
+        final_norm: Place of the last norm: before pooling, after it, both, or none.
         mlp: `gelu`, or `swiglu` (gated by a SiLU).
-        gelu: `exact`, the `tanh` approximation (big_vision), or `quick` (OpenAI's CLIP).
-        layer_scale: initial factor of the residual branches, or None for no LayerScale.
-        drop_path: rate at which an image skips a residual branch in training, the same in all layers, or (first, last)
-            for rates that rise evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
-        dropout: rate at which channels are set to zero in training after every dense layer of a block but q, k and v,
-            and after the positions (ViT appendix B.1).
-        head: `linear`, or `mlp` with a tanh (`head_hidden` wide; None takes `dim`); `distilled`: the mean of two
-            layers, one on the CLS token and one on a register (DeiT; `pool` is `prefix`); `cosine` to a vector of each
-            class, after a projection to `head_hidden` where that is given; `contrastive` beside a text tower; or a
-            `TokenHead` by its name.
-        head_options: configuration of a `TokenHead`, or of `contrastive`.
-        task: what the head was made for, as a file of `tasks/` is called.
-        head_std: deviation of the last layer's weights before training; 0 begins with 0 (ViT's fine-tuning, LookHere).
-        head_bias: logit of every class before training, None for 0, or False for a head without a bias.
-        fit: what happens to sizes that the patch does not divide.
-        image_size: (height, width) or one side in pixels of the images that the model was trained on last, and that are
-            prepared for it; any size runs.
-        clip_frames: frames of the clips that it was trained on, where its embedder cuts clips; None for images.
-        mean, std: normalisation of [0, 1] values, one a channel; of a model of one channel those of RGB are averaged.
-        interpolation: the filter of the resize.
-        crop, crop_mode: what is shown of an image in evaluation, as timm's `crop_pct` and `crop_mode`: the centre of an
-            image whose shorter side is scaled to the size / `crop` (`center`), that is scaled so whatever its aspect
-            (`squash`), or that fits inside, beside the mean colour (`border`).
-        class_names: of the outputs, or None where they are not known.
-        score_link: how logits are read as scores: `softmax`, or `sigmoid` of each class where a binary cross entropy
-            trained it.
-        origin: of imported weights: the foreign project, and its configuration.
+        gelu: `exact`, `tanh` (the approximation, as big_vision) or `quick` (OpenAI's CLIP).
+        layer_scale: Initial factor of the residual branches (LayerScale); None: no LayerScale.
+        drop_path: Drop path rate (stochastic depth), the same in all layers; or (first, last) for rates that rise
+            evenly from the first layer to the last (timm's `drop_path_rate` r is (0, r)).
+        dropout: Dropout rate after the positions and after every linear layer of a block except q, k and v (ViT
+            appendix B.1).
+        head: `linear`; `mlp` (`head_hidden` wide, with a tanh); `distilled`, the mean of two linear layers, one on the
+            CLS token and one on a register (DeiT; `pool` is `prefix`); `cosine`, the similarity with a vector of each
+            class, after a projection to `head_hidden` if that is given; `contrastive`, with a text tower; or the name
+            of a `TokenHead`.
+        head_options: Options of a `TokenHead`, or of `contrastive`.
+        task: Task that the head was made for: the name of a file in `tasks/`.
+        head_hidden: Hidden width of the head; for `mlp` None takes `dim`.
+        head_std: Initial standard deviation of the last layer's weights; 0 starts at zero (ViT's fine-tuning,
+            LookHere).
+        head_bias: Initial logit of every class; None starts at 0, False is a head without a bias.
+        fit: How images are shown if the patch does not divide their size: `exact` refuses them.
+        image_size: Training size of the model, in pixels: (height, width) or one side. Images are prepared for it; any
+            size runs.
+        clip_frames: Frames of the training clips, if the embedder takes clips; None for images.
+        mean: Mean of [0, 1] values for normalisation, one for each channel; a model with one channel averages those of
+            RGB.
+        std: Standard deviation of [0, 1] values for normalisation, as `mean`.
+        interpolation: Filter that resizes images.
+        crop: Share of the resized image that is shown in evaluation, as timm's `crop_pct`.
+        crop_mode: How, as timm's `crop_mode`: the shorter side is resized to size / `crop` and the centre cut out
+            (`center`), the same with the image resized to a square first (`squash`), or the longer side is resized and
+            the rest filled with the mean colour (`border`).
+        class_names: Names of the outputs; None if not known.
+        score_link: How logits become scores: `softmax`, or `sigmoid` of each class if a binary cross entropy trained
+            it.
+        origin: For imported weights: the original project and its configuration.
     """
 
     architecture: str = "vit"

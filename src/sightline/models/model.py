@@ -32,24 +32,27 @@ Images = Tensor | Sequence[Tensor]
 
 
 class Model(nn.Module):
-    """A function on a set of tokens that know where they stand; one architecture in a file of `models/architectures/`,
-    or of a plug-in, which makes the trunk.
+    """A vision transformer: tokens with positions in, logits or features out. Its architecture, a file of
+    `models/architectures/` or a plug-in, makes the trunk.
 
-    `model(images)` takes a normalised tensor [batch, channels, height, width] or a list of [channels, height, width]
-    of any sizes. Both only make `model(rows, layout=...)`: the embedder's flat rows [rows, patches, values] (of
-    patches: channels * patch**2 values) and the `TokenLayout` that says where they stand.
+    `model(images)` takes a normalised tensor [batch, channels, height, width] or a list of [channels, height, width] of
+    any sizes. Both become `model(rows, layout=...)`: the embedder's flat rows [rows, patches, values] (of patches:
+    channels * patch**2 values) and the `TokenLayout` with their positions.
 
     Attributes:
-        name: of the architecture, as `create_model(architecture=)` and `config.json` say it.
-        supports_token_dropping: patches may be dropped.
-        export_refusal: why no program for every size is made of it, and what is expected; "" where one is.
-        patch_embed, encoding, blocks: the embedder's module half, the position encoding, and the trunk.
-        num_features: width of the tokens that leave the trunk; `config.pooled_dim` is that of the pooled vector.
-        num_prefix_tokens: tokens of each image before those of its patches.
-        attn_pool: tokens to one vector; None where the head takes all tokens, or nothing is pooled
+        name: Name of the architecture in `create_model(architecture=)` and `config.json`.
+        supports_token_dropping: Whether patches may be dropped.
+        export_refusal: Why the model cannot be exported for every size; "" if it can.
+        patch_embed: The embedder's module.
+        encoding: The position encoding.
+        blocks: The trunk.
+        num_features: Width of the trunk's output tokens; `config.pooled_dim` is that of the pooled vector.
+        num_prefix_tokens: Tokens of each image before its patches.
+        attn_pool: Pools tokens to one vector; None if the head takes all tokens, or nothing is pooled
             (`reset_classifier(0, "")`, as timm).
-        head: of the pooled vector, or a `TokenHead`; num_classes: outputs of a classifier, 0 for features.
-        reinitialized: names of weights that are not those of `create_model(init_from=)`.
+        head: Head of the pooled vector, or a `TokenHead`.
+        num_classes: Outputs of a classifier, 0 for features.
+        reinitialized: Names of weights that were not taken from `create_model(init_from=)`.
     """
 
     name: ClassVar[str]

@@ -27,9 +27,10 @@ class McNemar:
     """McNemar's test of two models on the same images (McNemar, 1947), in its exact conditional form.
 
     Attributes:
-        first, second: images that the first, or the second, alone named rightly.
-        p: two-sided, of a binomial distribution of first + second images with chance 1/2: twice the smaller tail, at
-            most 1; 1 where the models differ on no image.
+        first: Images that only the first model classifies correctly.
+        second: Images that only the second model classifies correctly.
+        p: Two-sided p of a binomial distribution of first + second images with chance 1/2: twice the smaller tail, at
+            most 1; 1 if the models differ on no image.
     """
 
     first: int

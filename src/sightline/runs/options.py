@@ -65,7 +65,7 @@ def recognised(_: object, tokens: Sequence[Token]) -> str:
 
 
 _SKIP = Parameter(
-    help="Images of a split that may be left out because they cannot be read: a number, or all.",
+    help="How many unreadable images of a split may be left out: a number, or all.",
     allow_leading_hyphen=True,
     converter=_skip,
 )
@@ -74,7 +74,8 @@ SkipAsTrained = Annotated[int | Literal["all"] | None, _SKIP]
 MaxPixels = Annotated[
     int | None,
     Parameter(
-        help="Width times height of the largest image that is read; as in training, else 89478485, unless given.",
+        help="Most pixels of an image (width times height); larger images are unreadable. Default: as in training, or "
+        "89478485.",
         converter=_pixels,
     ),
 ]
@@ -82,19 +83,19 @@ RunOrModel = Annotated[Path, Parameter(help="The folder of a run or of a model."
 AnyModel = Annotated[Path, Parameter(help="The folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")]
 Data = Annotated[str, Parameter(converter=recognised)]
 AnyData = Annotated[str | None, Parameter(converter=recognised)]
-DataToMeasure = Annotated[AnyData, Parameter(help="The data set; the one that it was trained on unless given.")]
+DataToMeasure = Annotated[AnyData, Parameter(help="The data set. Default: the one that the model was trained on.")]
 PatchSize = Annotated[
     int | None,
     Parameter(
-        help="Side of the patches in pixels, instead of the model's own: its patch embedding is resized "
-        "(docs/reference/models.md). Must divide the model's images.",
+        help="Side of the patches in pixels, instead of the model's own; the patch embedding is resized "
+        "(docs/reference/models.md). Must divide the model's image size.",
         converter=_whole,
     ),
 ]
 MostImages = Annotated[
     int | None,
     Parameter(
-        help="At most this many of a split, spread over it; 2000 of an embedded one unless given.", converter=_whole
+        help="Most images of a split, spread over it. Default: all; 2000 of scenes and moving.", converter=_whole
     ),
 ]
 Switch = Annotated[bool, Parameter(show_default=False)]
@@ -108,13 +109,13 @@ Int = Annotated[int, Parameter(converter=_whole)]
 Whole = Annotated[int | None, Parameter(converter=_whole)]
 """A whole number in a group of options, which does not take the converter of all."""
 Threads = Annotated[
-    int | None, Parameter(help="Processor threads; $OMP_NUM_THREADS or one a core unless given.", converter=_whole)
+    int | None, Parameter(help="Processor threads. Default: $OMP_NUM_THREADS, else one per core.", converter=_whole)
 ]
 Precision = Annotated[str, Parameter(help="auto, float32 or bfloat16.")]
-JsonObject = Annotated[bool, Parameter(show_default=False, help="Print a JSON object instead.")]
-Json = Annotated[bool, Parameter(show_default=False, help="Print a JSON object a line instead of tables.")]
+JsonObject = Annotated[bool, Parameter(show_default=False, help="Print one JSON object instead of tables.")]
+Json = Annotated[bool, Parameter(show_default=False, help="Print JSON instead of tables, one object per line.")]
 
-Workers = Annotated[int, Parameter(help="Processes that read images ahead.", converter=_whole)]
+Workers = Annotated[int, Parameter(help="Processes that load images.", converter=_whole)]
 
 
 def changed(options: Any, changes: Mapping[str, Any]) -> Any:
@@ -146,9 +147,9 @@ class OpenOptions:
     """How a model is opened, and which images of its data may be read.
 
     Attributes:
-        no_pretrained: With random weights instead of those that timm:NAME has published.
-        num_classes: Of the head of timm:NAME.
-        weights: A file with the state dict of timm:NAME.
+        no_pretrained: For timm:NAME: random weights instead of timm's published ones.
+        num_classes: For timm:NAME: number of classes.
+        weights: For timm:NAME: a file with its state dict.
     """
 
     patch_size: PatchSize = None
@@ -165,33 +166,36 @@ class EvaluateOptions:
     """What is measured of a model, and where it is written.
 
     Attributes:
-        resolutions: Square sides in pixels, as 20,32,64; and images at their own aspect: native, each at its own size
-            with at most 1024 patches, max:PATCHES with another limit, tokens:PATCHES scaled to so many; 64:1024 are
-            sides half an octave apart. 0.625 to 2 times the training size unless given, and as it was trained where
-            that was at native aspect; of suites the training size.
-        frames: Frames of each clip to show a model of clips, as 4,8,16, each at every resolution; as in training unless
-            given. What was said of each clip is kept of the first of them that is the training's, or of the first.
-        split: Splits to measure; test, and held-out fonts where the data has them, unless given.
-        no_shrink: Leave out the images shrunk to the training size, which are measured too at each larger one.
-        tune: Also search the encoding's parameter, and how its tables are resized, on minival at each resolution.
-        tune_images: Images of minival for that search.
-        measures: What is measured of the model beside its answers (docs/reference/metrics.md), as fgsm,speed.
-        temperature: Also measure minival at each resolution, and fit on it the temperature that a classifier's logits
-            are divided by: nll, brier and ece after it are rows of their own.
-        temperature_images: Images of minival for that.
-        task_options: Options of the task, as --task-options.threshold 0.1 (which boxes count) and
-            --task-options.inference.kind segmenter with .window 512, .stride 341, .scales [0.75,1,1.25], .flip true
-            (how images are looked at).
-        out: A folder for the rows, and what was said of each image: predictions.csv, of detection COCO's results and of
-            segmentation index PNGs in predictions/. The folder of the run unless given, whose predictions.csv is of
-            the data of its training.
-        logits: Keep the logits of each image too, a file for each measurement of a classifier in logits/ (.npz):
-            sightline rescore DIR/logits measures them again with no model.
-        overwrite: Replace rows of another model or data set in --out, rows of more images, and logits of other options.
-        suite: Test sets, as imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md), instead of
-            the data of the training or beside --data; may be given several times.
-        preparation: How a suite's images are prepared: model (its own crop and filter, unless given), paper (LookHere),
-            navit, navit_vit_baseline.
+        resolutions: Square sides in pixels, for example 20,32,64; 64:1024 stands for sides half an octave apart. Views
+            that keep the aspect ratio: native (each image at its own size, at most 1024 patches), max:PATCHES (native
+            with another limit), tokens:PATCHES (scaled to that number of patches). Default: 0.625 to 2 times the
+            training size, plus the view of training if that kept the aspect ratio; for suites the training size.
+        frames: For models of clips: frames to show of each clip, for example 4,8,16, each at every resolution. Default:
+            as in training. predictions.csv has the predictions for the number of frames in training, or else for the
+            first number.
+        split: Splits to measure. Default: test, and heldout_fonts if the data has it.
+        no_shrink: Leave out the baseline: at each size above the training size, the same images shrunk to the training
+            size.
+        tune: Also search the encoding's parameter, and the rule that resizes its tables, on minival at each resolution.
+        tune_images: Images of minival for --tune.
+        measures: Further measures of the model, for example fgsm,speed (docs/reference/metrics.md).
+        temperature: Fit a temperature for a classifier's logits on minival at each resolution. Adds rows of nll, brier
+            and ece with this temperature.
+        temperature_images: Images of minival for --temperature.
+        task_options: Options of the task (docs/reference/dense.md): --task-options.threshold 0.1 is the lowest score of
+            a box; --task-options.inference.kind segmenter with .window 512, .stride 341, .scales [0.75,1,1.25], .flip
+            true says how images are shown.
+        out: A folder for the rows and the predictions: predictions.csv, and in predictions/ COCO results (detection) or
+            index PNGs (segmentation). Default: the folder of the run; predictions.csv there is only for the run's own
+            data set.
+        logits: Also store the logits of each image, one .npz file in logits/ for each measurement of a classifier.
+            sightline rescore DIR/logits computes the metrics again without the model.
+        overwrite: Replace rows of another model or data set in --out, rows of more images, and logits with other
+            options.
+        suite: Test sets, for example imagenet:ROOT, scenes, objectnet:ROOT or any data set (docs/how-to/suites.md).
+            They replace the run's data set, or are measured beside --data. May be given several times.
+        preparation: How a suite's images are prepared: model (the model's own crop and filter; the default), paper
+            (LookHere), navit, navit_vit_baseline.
     """
 
     resolutions: Words = ()
@@ -217,21 +221,23 @@ class EvaluateOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions:
-    """How images are shown to a model, what it says of them, and where that goes.
+    """How images are shown to a model, and where its predictions go.
 
     Attributes:
-        resolution: native keeps each image's own aspect ratio and size, scaled down where it has more than 1024
-            patches; max:PATCHES is native with another limit; tokens:PATCHES scales up too, to as many patches as the
-            aspect allows; a side or height x width in pixels resizes and crops to it (answers say width x height).
+        resolution: native keeps each image's size and aspect ratio, and scales it down if it has more than 1024
+            patches. max:PATCHES is native with another limit. tokens:PATCHES also scales up, to as many patches as the
+            aspect ratio allows. A side, or height x width, in pixels resizes and crops. Sizes are printed as width x
+            height.
         topk: How many classes to name.
-        labels: Words to choose from, as "a dog,a cat"; for models that read texts. Each is read as it stands.
-        frames: Frames of a clip that a model of clips sees at most, spread over it; as in its training unless given. It
-            takes GIF and WebP files and folders of frames; a still is a clip of one frame.
-        precision: auto, float32 or bfloat16, of the matrix products; auto is bfloat16 where this machine is faster with
-            it, as in evaluate. Each answer names it.
-        out: A new folder for what the task draws of each image (labels with a palette, an overlay), and a sheet.
-        predictions: A file for the answers, a JSON object a line. Stopped or killed, the same command goes on where it
-            was; several processes (torchrun) share the images.
+        labels: For models that read texts: labels to choose from, for example "a dog,a cat". They are used as they
+            stand, without a template.
+        frames: For models of clips: most frames of a clip, spread over it. Default: as in training. Clips are GIF and
+            WebP files and folders of frames; a still image is a clip of one frame.
+        precision: Precision of the matrix products: auto, float32 or bfloat16. auto is bfloat16 if this machine is
+            faster with it, as in evaluate. Each prediction names it.
+        out: A new folder for pictures of the predictions (for example label maps and overlays) and a sheet of them.
+        predictions: A file for the predictions, one JSON object per line. After an interruption the same command
+            continues. Several processes (torchrun) share the images.
         overwrite: Replace what is in --out, or --predictions.
     """
 
@@ -251,17 +257,18 @@ class AnalyseOptions:
     """What is looked at inside models.
 
     Attributes:
-        data: Images are drawn, or resized, at each size; what all of the models were trained on unless given, where it
-            is the same, else the embedded scenes.
-        split: Of the data; test unless given.
-        resolutions: Sides in pixels, HEIGHTxWIDTH, or native (each image at its own, with at most 1024 patches), as
-            32,64,96x192; the size of the model and twice that unless given.
-        images: How many of the split; unless given what takes about a minute of one core, from 4 to 32.
-        measures: As attention_distance,entropy; all that fit the models and the data unless given, but for those that
-            take many passes or give very large arrays.
-        options: Options of measures, as --options.attention_maps.query [0.25,0.75] (docs/reference/analysis.md).
-        out: The folder; RUN/analysis of one run, else analysis, unless given.
-        overwrite: Replace it if it exists.
+        data: The data set; images are drawn or resized at each size. Default: the one that all models were trained on,
+            or else the embedded scenes.
+        split: Split of the data. Default: test.
+        resolutions: Sides in pixels, HEIGHTxWIDTH, or native (each image at its own size, at most 1024 patches), for
+            example 32,64,96x192. Default: the size of the model and twice that.
+        images: Images of the split. Default: 4 to 32, as many as take about a minute on one core.
+        measures: For example attention_distance,entropy. Default: all that fit the models and the data, except those
+            that take many passes or give very large arrays.
+        options: Options of measures, for example --options.attention_maps.query [0.25,0.75]
+            (docs/reference/analysis.md).
+        out: The output folder. Default: RUN/analysis for one run, else analysis.
+        overwrite: Replace the folder if it exists.
     """
 
     data: AnyData = None
@@ -281,17 +288,17 @@ class CascadeOptions:
     """Which budgets of tokens are measured, alone and as a cascade of two.
 
     Attributes:
-        tokens: Most patches of an image, as 16,36,64; a quarter to four times those of the training size unless given.
-        pair: Patches of the first and second look, as 16,64; the best pair on held-out images unless given.
-        alphas: Fractions that are seen again, as 0.1,0.3.
-        budget: Mean patches of an image, for which the largest alpha that stays within them is found on held-out
-            images.
-        split: Of the data; test unless given.
-        aspect: native keeps each image's own, square cuts its longer side.
-        out: A folder for the files.
-        overwrite: Replace those that exist.
-        workers: Processes that read images ahead; with any, the times are of a busy machine.
-        seed: Of the bootstrap.
+        tokens: Most patches of an image, for example 16,36,64. Default: a quarter to four times those of the training
+            size.
+        pair: Patches of the first and the second pass, for example 16,64. Default: the best pair on held-out images.
+        alphas: Shares of images that are shown again, for example 0.1,0.3.
+        budget: Mean patches of an image. The largest alpha within this budget is found on held-out images.
+        split: Split of the data. Default: test.
+        aspect: native keeps the aspect ratio of each image; square crops its longer side.
+        out: The output folder.
+        overwrite: Replace files that exist.
+        workers: Processes that load images. Above 0, they run beside what is timed.
+        seed: Seed of the bootstrap.
     """
 
     tokens: Words = ()
@@ -314,17 +321,17 @@ class PackOptions:
     """How images are packed, to see what that makes of a data set.
 
     Attributes:
-        split: Of the data set.
+        split: Split of the data set.
         patch_size: Side of a patch in pixels.
-        sequence_length: Tokens of a sequence, or the budget of a batch.
-        packing: first_fit, as the paper, or best_fit, which puts images of one length together.
-        most_images: In a sequence (the paper's E_max).
-        resolutions: native, or sides in pixels as 64..384 of which one is drawn for each image.
+        sequence_length: Tokens of a sequence: the budget of a training step.
+        packing: first_fit, as in NaViT's paper, or best_fit, which puts images of one length together.
+        most_images: Most images in a sequence (the paper's E_max).
+        resolutions: native, or a range of sides in pixels, for example 64..384, from which one is drawn for each image.
         measure: What the distribution is of: the side, or the area.
         distribution: uniform, normal, or biased to low or high sides.
-        drop: Rate of the tokens that are left out, from 0 to 1.
-        images: How many of the split; all, or 10,000 of an endless one.
-        seed: Of the draws.
+        drop: Share of tokens that are dropped, from 0 to 1.
+        images: Images of the split. Default: all, or 10,000 if images are drawn without end.
+        seed: Seed of the random draws.
     """
 
     split: str = "train"
@@ -346,13 +353,14 @@ class ClassesOptions:
     """Which classes are compared, between what.
 
     Attributes:
-        split: Of the logits; test unless given.
-        between: Two sizes, as 224,1024 or 32,native; that of the training and the largest that all have unless given.
-        against: The line that gaps are measured from; the other one of two, else mean, the mean of all.
-        first: Only images whose ILSVRC number is at most this (5000: those of LookHere's appendix).
-        most: Classes of each kind that are shown.
+        split: Split of the logits. Default: test.
+        between: Two sizes, for example 224,1024 or 32,native. Default: the training size and the largest size that all
+            runs have.
+        against: The run that gaps are measured from, or mean (of all runs). Default: of two the other one, else mean.
+        first: Only images with an ILSVRC number up to this one (5000 in LookHere's appendix).
+        most: How many classes of each kind to show.
         out: A folder for the files.
-        overwrite: Replace those that exist.
+        overwrite: Replace files that exist.
     """
 
     split: str | None = None

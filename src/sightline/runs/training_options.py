@@ -15,14 +15,15 @@ class CompareOptions:
     """Which trainings are compared.
 
     Attributes:
-        encodings: As lookhere_90,rope_axial; the ten of LookHere unless given.
-        seeds: How many trainings of each encoding.
-        seed: The first of the seeds.
-        sizes: Sides in pixels of the test, as 32,64,148; ten up to 4.6 times the 32 px of training unless given.
-        images: Of each training; 9,600 unless given, 320 with --quick.
-        fine_tune: Side in pixels of the second training.
-        no_fine_tune: Leave the second training out.
-        quick: Too few scenes to learn from: to see that everything works.
+        encodings: For example lookhere_90,rope_axial. Default: the ten of LookHere's paper.
+        seeds: Trainings of each encoding.
+        seed: The first seed.
+        sizes: Sides in pixels of the test images, for example 32,64,148. Default: ten, up to 4.6 times the 32 px of
+            training.
+        images: Images of each training. Default: 9,600, with --quick 320.
+        fine_tune: Side in pixels of the fine-tuning.
+        no_fine_tune: Do not fine-tune.
+        quick: Train on very few scenes, only to see that everything works.
     """
 
     encodings: Words = ()
@@ -42,13 +43,15 @@ class TransferOptions:
 
     Attributes:
         resolution: Side of the images in pixels.
-        lrs: Learning rates of the grid, as 0.001,0.003; one alone is taken as it is.
-        steps: Of each training.
-        held_out: Share of train on which the rate is chosen, where the data has no split minival.
-        seeds: How many trainings on all of train, with the rate that was chosen.
-        seed: The first of the seeds, also that of the grid.
-        batch_size: Images a step.
-        training: Other settings of train, as --training.accumulate 8 or --training.optimizer.layer_decay 0.9.
+        lrs: Learning rates of the grid, for example 0.001,0.003; a single rate is used without a search. Default: by
+            the data set.
+        steps: Steps of each training. Default: by the data set.
+        held_out: Share of train on which the rate is chosen, if the data has no split minival. Default: by the data
+            set.
+        seeds: Trainings on all of train, with the chosen rate.
+        seed: The first seed, also that of the grid.
+        batch_size: Images per step.
+        training: Other settings of train, for example --training.accumulate 8 or --training.optimizer.layer_decay 0.9.
     """
 
     resolution: Int = 384

@@ -66,27 +66,30 @@ Span = Annotated[Fraction | Count, BeforeValidator(_whole)]
 
 @config_dataclass
 class OptimizerConfig:
-    """An optimizer, with decay on matrices only, warm-up and a schedule.
+    """An optimizer, with weight decay on matrices only, warm-up and a schedule.
 
     Attributes:
-        lr: the highest learning rate.
-        name: `adamw` (decoupled decay), `adam` (decay as a part of the gradient), `sgd` or `lamb` (timm's).
-        betas: of the moments, (0.9, 0.99) unless given. Not of `sgd`.
-        eps: beside the root of the second moment, 1e-8 unless given. Not of `sgd`.
-        momentum: of `sgd` alone, 0.9 unless given.
-        weight_decay: on weights with two dimensions or more that the model does not except.
-        head_decay: the same of the head's weights (NaViT appendix B.1); None takes `weight_decay`.
-        layer_decay: factor of the rate from each layer to the one before it (BEiT); None leaves all at `lr`.
-        schedule: after the warm-up: half a `cosine`, `linear`, `rsqrt` (peak / sqrt(1 + steps / `timescale`), Zhai et
-            al. 2022) or `constant`.
-        warmup: over which the rate rises from 0: a fraction of the run below 1, or a whole number of steps.
-        cooldown: over which the rate falls linearly to `final_lr` at the end, said as `warmup`.
-        timescale: of `rsqrt` alone, in steps, 10,000 unless given.
-        final_lr: what `cosine`, `linear` and a cool-down end at.
-        clip: highest norm of the gradient; None does not clip.
-        ema: decay of the running mean of the weights, which is then what is saved and tested; None keeps none.
-        ema_warmup: the decay is at most (1 + step) / (10 + step), as TensorFlow's `ExponentialMovingAverage`, so that
-            the mean of a short run is not one of its first weights. None in runs without `ema`.
+        lr: The highest learning rate.
+        name: Optimizer: `adamw` (decoupled weight decay), `adam` (decay as a part of the gradient), `sgd` or `lamb`
+            (timm's).
+        betas: Betas of the moments, not for `sgd`. Default: (0.9, 0.99).
+        eps: Added to the root of the second moment, not for `sgd`. Default: 1e-8.
+        momentum: Momentum of `sgd`. Default: 0.9.
+        weight_decay: Weight decay of weights with two or more dimensions, except those in `no_weight_decay()` of the
+            model.
+        head_decay: Weight decay of the head (NaViT appendix B.1). Default: `weight_decay`.
+        layer_decay: Factor of the learning rate from each layer to the one before it (BEiT); None takes `lr` for all
+            layers.
+        schedule: Schedule after the warm-up: `cosine` (half a period), `linear`, `rsqrt` (peak / sqrt(1 + steps /
+            `timescale`), Zhai et al. 2022) or `constant`.
+        warmup: Length of the linear rise of the rate from 0: a fraction of the run below 1, or a whole number of steps.
+        cooldown: Length of a linear fall to `final_lr` at the end, in the units of `warmup`.
+        timescale: Steps in the formula of `rsqrt`. Default: 10,000.
+        final_lr: Last learning rate of `cosine`, `linear` and a cool-down.
+        clip: Largest norm of the gradient; None does not clip.
+        ema: Decay of an exponential moving average of the weights, which is then saved and tested; None keeps none.
+        ema_warmup: Limit the decay to (1 + step) / (10 + step), as TensorFlow's `ExponentialMovingAverage`, so that the
+            average of a short run does not keep its first weights. None in runs without `ema`.
     """
 
     lr: Positive = 1.5e-3
@@ -117,13 +120,13 @@ class OptimizerConfig:
 
 @config_dataclass
 class ValidationConfig:
-    """A curve on `minival`, or on a test that is called `val`, while training; it changes no weight.
+    """Validation during training on `minival`, or on a test split called `val`; it changes no weight.
 
     Attributes:
-        times: at most so often in a run, at checkpoints; seldom enough in a short one to cost little.
-        images: at most so many, spread over the split.
-        best: by what the best model is kept: a metric that the curve holds, the task's primary one (as `top1`) or
-            `loss`; None takes the primary one.
+        times: Most validations in a run, each at a checkpoint; short runs have fewer, so that they cost little.
+        images: Most images of a validation, spread over the split.
+        best: Criterion of the best checkpoint: a metric of the validation (for example `top1`) or `loss`. Default: the
+            task's primary metric.
     """
 
     times: Count = 10
@@ -133,71 +136,67 @@ class ValidationConfig:
 
 @config_dataclass
 class TrainConfig:
-    """Everything that decides the weights that come out.
+    """Everything that decides the trained weights.
 
     Attributes:
-        data: a data set, as `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`, `hf:NAME`, `wds:SHARDS`.
-        model: a registered model; None takes vit_micro_patch4, or what `init_from` is.
-        model_options: fields of `ViTConfig`.
-        init_from: what `load_model` takes: the first weights are this model's, all but those of another encoding and
-            of other classes. Its preparation of images stays as it is.
-        frozen: the head alone learns, on the trunk of `init_from` as it is (a probe).
-        encoding: a registered position encoding, or some joined by "+".
-        encoding_options: its configuration.
-        resolution: side of the training images in pixels; None takes the model's.
-        progressive: sides in pixels of the training images before `resolution`, rising, each for an equal part of the
-            run's steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
-        patch_sizes: of which each step draws one (each pack, with `packing`), for a model whose embedder resizes its
-            kernel to them (`embedder: flexible`); `resolution` stays, and the grid changes. None: the model's own.
-        frames: of each clip that are shown, for a model of clips, which takes an image as a clip of one frame; None
-            takes those of `init_from`, else 8.
-        frame_stride: from one frame to the next, in frames of the clip; None spreads them over it
+        data: A data set: `scenes`, `scenes:pairs`, `digits`, `imagefolder:DIR`, `hf:NAME`, `wds:SHARDS`, ...
+        model: A registered model. Default: vit_micro_patch4, or the model of `init_from`.
+        model_options: Fields of `ViTConfig`.
+        init_from: Start from the weights of this model (as `load_model` takes it), except those of another encoding or
+            of other classes. Its preparation of images is kept.
+        frozen: Train only the head, on the frozen trunk of `init_from` (a probe).
+        encoding: A registered position encoding, or several joined by "+".
+        encoding_options: Options of the encoding.
+        resolution: Side of the training images in pixels. Default: the model's.
+        progressive: Rising sides of the training images in pixels before `resolution`; each has an equal part of the
+            steps (Tan and Le 2021, EfficientNetV2, section 4.2). Not with `packing`.
+        patch_sizes: Patch sizes of which each step draws one (each pack, with `packing`), for a model whose embedder
+            resizes its kernel (`embedder: flexible`). `resolution` stays, and the grid changes. Default: only the
+            model's own patch size.
+        frames: Frames shown of each clip, for models of clips; an image is a clip of one frame. Default: as
+            `init_from`, else 8.
+        frame_stride: Distance between the frames, in frames of the clip. Default: they are spread over the clip
             (`data.sizes.FrameSampling`).
-        images: how many images are shown in all; 48,000 where no other length is given, and 30 epochs of folders.
-        epochs: the same in passes over the data.
-        tokens: the same in tokens that go through the trunk, prefix tokens too.
-        flops: the same in operations of the matrix products of training (`models.flops`).
-        batch_size: images a step, 32 unless given, of folders 64; a packed run has none: `packing.tokens` says how much
-            a step holds.
-        accumulate: parts in which a process computes its images of a step one after the other, where they are too
-            many at once.
-        recompute: blocks compute their activations again in the backward pass instead of keeping them.
-        deterministic: kernels that give the same bits each time, where torch has them; without, a GPU may be faster,
-            and a run that is repeated or resumed ends in slightly other weights.
-        compile: blocks are compiled (`torch.compile`), which takes minutes at the start of a run.
-        sharing: `ddp`, each process of several holds the whole model; `fsdp`, each a part of every weight, gradient and
-            moment. A process that is alone holds it all.
-        packing: images of every size, packed; None shows all at `resolution`.
-        task: what is learnt: classification, segmentation, detection, masked_patches, or a plug-in's task.
-        task_options: its configuration, as the kind of head: pix for segmentation, fcos for detection.
-        loss: of classification, `bce` (summed over classes) unless given, of folders `ce`; or `bce_mean` (their mean).
-            None for tasks with a loss of their own.
-        label_smoothing: of classification, the share of the target spread over all classes; 0 unless given, of
-            folders .1.
-        parts: smallest part of a training image's area that is shown, a random one each time, or `simple` (the simple
-            random crop of DeiT III), `bit` (BiT's crop) or `whole` (`data.crops.RandomResizedCrop`). Unless given, what
-            is usual of the data: folders .35, drawn scenes whole.
-        flip: how often a training image is mirrored left-right, from 0 to 1. Unless given, what is usual of the data:
-            stored images .5, drawn scenes 0. Give 0 where left and right, or glyphs, are what is to be learnt.
-        interpolation: the filter by which training images are resized: bicubic, bilinear, lanczos, box, hamming or
-            nearest. Unless given, what is usual of the data: stored images bicubic, drawn scenes bilinear.
-        augment: files in `data/augmentations/`, or plug-ins, by name with their options: what is done to each training
-            image, in this order, before it is mixed.
-        repeats: how many times in a row an image is shown, augmented anew each time (repeated augmentation); a pass
-            shows as many images in all, so fewer different ones. Not with `packing`.
-        mixing: mixup and CutMix; None mixes nothing (as NaViT).
-        optimizer: of the weights.
-        precision: of the matrix products; `auto` is bfloat16 where this machine is faster with it.
-        seed: of the first weights, the order of the images and their augmentation.
-        checkpoint_every: images between checkpoints; None saves twenty times in a run, or `validation.times` where that
-            is more.
-        keep_last: how many checkpoints stay, the last one and those before it (`checkpoints/step-00000123`), and the
-            best by validation. While a run trains, one before the last is kept in any case.
-        validation: on `minival`, or on a test that is called `val`, while training, where the data has one; None leaves
-            it out.
-        workers: processes that make batches ahead; they do not change the result.
-        skip_unreadable: images of a split that may be left out because they cannot be read, or "all".
-        max_pixels: of the largest image that is read; larger ones cannot be read.
+        images: Length of the run in images. Default, if no length is given: 48,000 images; for folders 30 epochs.
+        epochs: Length of the run in passes over the data.
+        tokens: Length of the run in tokens, prefix tokens included.
+        flops: Length of the run in FLOPs of matrix products (`models.flops`).
+        batch_size: Images per step. Default: 32, for folders 64. Not with `packing`: use `packing.tokens`.
+        accumulate: Parts into which a process divides its images of a step, to save memory.
+        recompute: Compute the activations of a block again in the backward pass instead of keeping them.
+        deterministic: Use deterministic kernels, if torch has them. Without them a GPU may be faster, and a run that is
+            repeated or resumed ends with slightly different weights.
+        compile: Compile the blocks (`torch.compile`), which takes minutes at the start of a run.
+        sharing: With several processes: `ddp` (each holds the whole model) or `fsdp` (each holds a part of every
+            weight, gradient and moment).
+        packing: Packing of images of many sizes; None shows all images at `resolution`.
+        task: Task: classification, segmentation, detection, masked_patches, contrastive, or one of a plug-in.
+        task_options: Options of the task, for example `head`. Default heads: pix for segmentation, fcos for detection.
+        loss: Loss of classification: `bce` (summed over classes), `bce_mean` (their mean) or `ce`. Default: `bce`, for
+            folders `ce`. None for tasks with a loss of their own.
+        label_smoothing: Share of the target spread over all classes, for classification. Default: 0, for folders .1.
+        parts: Random crop of training images: the smallest share of the area, or `simple` (DeiT III's crop), `bit`
+            (BiT's crop) or `whole` (`data.crops.RandomResizedCrop`). Default: for folders .35, for drawn scenes whole.
+        flip: Chance of mirroring a training image left-right, from 0 to 1. Default: for stored images .5, for drawn
+            scenes 0. Use 0 if classes depend on left and right, as glyphs do.
+        interpolation: Filter that resizes training images: bicubic, bilinear, lanczos, box, hamming or nearest.
+            Default: for stored images bicubic, for drawn scenes bilinear.
+        augment: Augmentations of each training image, applied in this order before mixing: names of files in
+            `data/augmentations/`, or plug-ins, with their options.
+        repeats: Times that an image is shown in a row, each time augmented anew (repeated augmentation). A pass shows
+            as many images in total, so fewer different ones. Not with `packing`.
+        mixing: Mixup and CutMix; None mixes nothing (as NaViT).
+        optimizer: Optimizer and schedule.
+        precision: Precision of the matrix products; `auto` is bfloat16 if this machine is faster with it.
+        seed: Seed of the initial weights, the order of the images and their augmentation.
+        checkpoint_every: Images between checkpoints. Default: 20 checkpoints in a run, or `validation.times` if that is
+            more.
+        keep_last: How many of the last checkpoints to keep (`checkpoints/step-00000123`); the best by validation is
+            kept too. During training, the one before the last is always kept.
+        validation: Validation on `minival`, or on a test split called `val`, if the data has one; None turns it off.
+        workers: Processes that load batches; they do not change the result.
+        skip_unreadable: How many unreadable images of a split may be left out, or "all".
+        max_pixels: Most pixels of an image; larger images are unreadable.
     """
 
     data: str = "scenes"

@@ -12,7 +12,7 @@ from sightline.runs import options
 
 def analyse(
     *models: Annotated[
-        Path, Parameter(help="Folders of runs or models, hf-hub:OWNER/NAME, local-dir:DIR, or timm:NAME; several.")
+        Path, Parameter(help="One or more: folders of runs or models, hf-hub:OWNER/NAME, local-dir:DIR, timm:NAME.")
     ],
     asked: options.AnalyseOptions | None = None,
     opening: options.OpenOptions | None = None,
@@ -20,12 +20,11 @@ def analyse(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Look inside models: how far heads look, how they differ, and what layers know, at every size.
+    """Measure and plot what happens inside models: attention, tokens and weights, at any image size.
 
     Writes a folder: the arrays of each model and measure (.npz), analysis.jsonl (a number for each layer and size, with
-    its interval over images), figures (SVG) and analysis.html, a page that overlays the models. CKA is also taken of
-    each two of the first four models. Of one run the folder is the run's own (RUN/analysis), and sightline report shows
-    its curves.
+    its interval over images), figures (SVG) and analysis.html, a page that compares the models. CKA is computed for
+    each pair of the first four models. For one run the folder is RUN/analysis, and sightline report shows its curves.
     """
     from importlib.util import find_spec
 

@@ -24,7 +24,7 @@ _RUN_QUIETLY = (
     "sys.path[0] = os.path.dirname(sys.argv[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
 )
 
-bench = App(name="bench", help="What models cost here: memory before it is tried, and measured time.")
+bench = App(name="bench", help="Estimate the memory of a model, and measure the speed of models on this machine.")
 
 
 @bench.command
@@ -39,15 +39,15 @@ def memory(
     out: Path | None = None,
     json: Json = False,
 ) -> None:
-    """Say what a forward and a training step will take, before they are tried: computed from shapes, nothing is run.
+    """Estimate the memory of a forward and a training step from shapes; nothing is run.
 
     Args:
         model: A registered model (see `sightline models`).
-        resolution: Side of the images in pixels, or height x width, as 1024 or 384x512.
-        encoding: A position encoding (see `sightline encodings`), or some joined by +.
+        resolution: Side of the images in pixels, or height x width, for example 1024 or 384x512.
+        encoding: A position encoding (see `sightline encodings`), or several joined by +.
         batch: Images of a pass.
-        dtype: Of the matrix products: float32, or bfloat16 beside float32 parameters.
-        out: A file for the figures in bytes, a JSON object a line; rows that are there are replaced.
+        dtype: Precision of the matrix products: float32, or bfloat16 with float32 parameters.
+        out: A file for the numbers in bytes, one JSON object per line; existing rows are replaced.
     """
     from sightline.cli.next_step import say_next
     from sightline.distributed.machine import available_memory, resolve_device
@@ -99,14 +99,14 @@ def _passed_on(name: str, what: str) -> Callable[..., int]:
         code = subprocess.call([sys.executable, "-c", _RUN_QUIETLY, str(script), *arguments])
         return code if code >= 0 else 128 - code
 
-    run.__doc__ = f"""Measure {what}: runs benchmarks/{name}.py of a checkout.
+    run.__doc__ = f"""Measure {what} (benchmarks/{name}.py of a checkout).
 
     Args:
-        arguments: Passed on as they are: --quick (some minutes), --out FILE (replaces it; else rows are added to
+        arguments: Options of the benchmark: --quick (some minutes), --out FILE (replaced; without it, rows are added to
             benchmarks/results), --threads N, --device cpu or cuda.
     """
     return run
 
 
-bench.command(_passed_on("attention", "attention's back ends side by side"), name="attention")
-bench.command(_passed_on("model", "whole models, forward and training step"), name="model")
+bench.command(_passed_on("attention", "the back ends of attention"), name="attention")
+bench.command(_passed_on("model", "forward and training step of whole models"), name="model")

@@ -15,12 +15,12 @@ def cascade(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure accuracy against tokens and time: budgets alone, and a cascade of two.
+    """Measure accuracy against tokens and time, for single budgets and for a cascade of two.
 
-    Each image is resized, up or down with its aspect kept, to at most so many patches. A cascade shows every image
-    with few, and those that the model is least sure of again with many; what counts as unsure is found on minival (or
-    the other half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg,
-    calibration.svg and cascade.html.
+    Each image is resized, up or down with its aspect ratio kept, to at most a number of patches. A cascade shows every
+    image with few patches, and the least certain ones again with many. The threshold is chosen on minival (or the other
+    half of the split), not on the images that are measured. Writes cascade.jsonl, cascade.svg, calibration.svg and
+    cascade.html.
     """
     from sightline.cli import next_step, progress
     from sightline.distributed import machine

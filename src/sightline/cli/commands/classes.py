@@ -11,15 +11,15 @@ from sightline.runs import options
 
 
 def classes(
-    *logits: Annotated[Path, Parameter(help="Folders that sightline evaluate --logits wrote, or files of them.")],
+    *logits: Annotated[Path, Parameter(help="Folders written by sightline evaluate --logits, or files in them.")],
     asked: options.ClassesOptions | None = None,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Compare classes between sizes and models, from stored logits: changes, spreads, gaps, confused pairs.
+    """Compare the accuracy on each class between sizes and models, from stored logits.
 
-    All over the images that every measurement holds. With --out also classes.jsonl (accuracy and how often it is named,
-    of each class), class_effects.jsonl and classes.html.
+    Uses the images that all measurements share. --out also writes classes.jsonl (accuracy on each class, and how often
+    it is predicted), class_effects.jsonl and classes.html.
     """
     from sightline.cli import progress
     from sightline.distributed import machine

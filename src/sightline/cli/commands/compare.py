@@ -19,17 +19,17 @@ def compare(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train encodings alike on drawn scenes, with several seeds, test at many sizes, and say what differs.
+    """Train encodings with one recipe and several seeds on drawn scenes, and compare them at many sizes.
 
-    LookHere's controlled experiment: one recipe, parameters tuned at each size, a short second training at a larger
-    size, its tables and figures with intervals over seeds, tests of each two encodings. It takes no data: on your own
-    images a sweep over `encoding` compares them (docs/how-to/compare.md). Writes report.html, comparison.jsonl,
-    tables.csv and tables.tex; each run is a folder in --out like any other. Each core trains one run. Killed or
-    stopped, the same command goes on with --resume.
+    LookHere's controlled experiment: one recipe, parameters tuned at each size, fine-tuning at a larger size, the
+    paper's tables and figures with intervals over seeds, and tests of each pair of encodings. It takes no data set; to
+    compare encodings on your own images, sweep over `encoding` (docs/how-to/compare.md). Writes report.html,
+    comparison.jsonl, tables.csv and tables.tex; each run is an ordinary run in --out. Each core trains one run. After
+    an interruption, continue with --resume.
 
     Args:
         out: Folder of the comparison.
-        resume: Continue a comparison that was stopped; what is done is not done again.
+        resume: Continue a comparison; finished runs are kept.
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
     """

@@ -17,21 +17,19 @@ def convert(
     names: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Turn another project's weights into a checkpoint of ours, with its rules.
+    """Convert the weights of another project to a model of ours.
 
-    The checkpoint keeps where it came from and what it gave on fixed images; `sightline verify` compares both.
+    The model records its source and its outputs on fixed images; `sightline verify` compares both.
 
     Args:
         project: lookhere, rope_vit, rope_swin, timm, big_vision, big_vision_flexi, vision_transformer, dinov3, deit,
-            irpe, navit, scenic, open_clip, transformers; of clips vivit; with heads of dense tasks segmenter, eomt,
-            owlvit.
-        source: Its weights: .safetensors, .pth, .npz; or a folder that timm or transformers saved.
+            irpe, navit, scenic, open_clip, transformers; for clips vivit; for dense tasks segmenter, eomt, owlvit.
+        source: The weights: .safetensors, .pth, .npz; or a folder saved by timm or transformers.
         dest: The folder to write.
-        config: A YAML or JSON file of the arguments with which the original class was built; for timm also `model`, the
-            name.
-        arguments: Such arguments, as --arguments.embed_dim 384.
-        names: A text file of the classes' names, one a line; without, classes are numbers.
-        overwrite: Replace the checkpoint at DEST.
+        config: A YAML or JSON file with the arguments of the original class; for timm also `model`, the name.
+        arguments: Such arguments, for example --arguments.embed_dim 384.
+        names: A text file with one class name per line. Without it classes are numbers.
+        overwrite: Replace the model at DEST.
     """
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_names, read_source

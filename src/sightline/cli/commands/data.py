@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sightline.data.folder_check import FolderCheck
     from sightline.data.stored import FileSource
 
-data = App(name="data", help="Folders of images.")
+data = App(name="data", help="Check a data set.")
 
 _SHOWN = 20
 # Width over height: what lies between is one line.
@@ -37,16 +37,16 @@ def check(
     max_pixels: MaxPixels = None,
     json: JsonObject = False,
 ) -> int:
-    """Read every image of a folder once, and its mask or objects, and show what is in it and what is wrong with it.
+    """Read every image of a data set, with its mask or objects, and print contents and problems.
 
-    Counts by split and class (of pixels or objects, where those are said), sizes, shapes, mean and deviation, files
-    that cannot be read, and files of the same content. What is found is remembered for the commands that follow. The
-    exit code is 3 where more images of a split cannot be read than may be left out.
+    Prints counts by split and class (of pixels or objects, if there are masks or boxes), sizes, aspect ratios, mean and
+    standard deviation, unreadable files, and files with equal content. Later commands reuse the result. The exit code
+    is 3 if a split has more unreadable images than --skip-unreadable allows.
 
     Args:
-        data: imagefolder:DIR, or another data set of files, as hf:DIR, wds:SHARDS, csv:FILE, ade20k:DIR, masks:DIR,
-            coco:DIR, coco-captions:DIR.
-        sheet: A picture of some of the images, as sheet.png.
+        data: A folder, whose layout is recognised, or imagefolder:DIR, hf:DIR, wds:SHARDS, csv:FILE, ade20k:DIR,
+            masks:DIR, coco:DIR, coco-captions:DIR, ...
+        sheet: A file for a picture of some images, for example sheet.png.
         overwrite: Replace --sheet if it exists.
     """
     from sightline.cli import progress

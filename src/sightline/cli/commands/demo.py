@@ -20,18 +20,19 @@ def demo(
     overwrite: bool = False,
     device: str = "cpu",
 ) -> None:
-    """Train three position encodings on small scenes at 32 px, test them from 20 to 148 px, show the result.
+    """Train three position encodings on drawn scenes at 32 px, and test them at other sizes.
 
-    Nothing is downloaded: scenes are drawn, weights start from nothing. Writes report.html and results.jsonl.
+    Nothing is downloaded: images are drawn, and training starts from random weights. Writes report.html and
+    results.jsonl.
 
     Args:
-        task: classification (the text above) or segmentation: 12,800 scenes at 32 px, tested up to 108 px and on
-            wider scenes with objects of the same size; writes search.html too.
-        out: Folder of the demonstration; runs/demo, or runs/demo_TASK of another task, unless given.
-        seed: Another seed is another run: other first weights and other training scenes.
+        task: classification (48,000 scenes, tested up to 148 px) or segmentation (12,800 scenes, tested up to 108 px,
+            and on scenes that grow while their objects keep their size; also writes search.html).
+        out: The output folder. Default: runs/demo, for another task runs/demo_TASK.
+        seed: Seed of the initial weights and of the training scenes.
         quick: A first curve in one to a few minutes: 8,960 scenes, two layers instead of four, smaller tests, no
-            parameter tuned. Of segmentation too few scenes to learn from: to see that everything works.
-        resume: Continue a demonstration that was stopped; what is done is not done again.
+            tuning. For segmentation too few scenes to learn from, only to see that everything works.
+        resume: Continue a demonstration; finished runs are kept.
         overwrite: Delete what is in --out first.
         device: cpu, auto, cuda, mps.
     """

@@ -8,12 +8,12 @@ from sightline.runs.options import Json
 
 
 def encodings(name: str | None = None, /, *, json: Json = False) -> None:
-    """List the position encodings: each with its parameter; of one, its paper and its rule for a new grid.
+    """List the position encodings, or show one with its paper and its rule for a new grid.
 
     The parameter is the number that `evaluate --tune` searches at each size (docs/reference/glossary.md).
 
     Args:
-        name: Show this one with everything that is known of it.
+        name: Show only this encoding, in full.
     """
     from sightline.encodings import create_encoding
     from sightline.encodings.base import AddedEncoding, PatternEncoding, RotaryEncoding

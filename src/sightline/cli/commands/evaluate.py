@@ -15,11 +15,10 @@ def evaluate(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure a model at a list of resolutions: top-1, top-5, by group and by size.
+    """Measure a model at many image sizes: accuracy, calibration, likelihood, or the metrics of its task.
 
-    Adds rows to results.jsonl and what was said of each image to predictions.csv in the folder of the run, or in --out;
-    what is measured again is replaced. Stopped or killed, the same command goes on where it was; several processes
-    (torchrun) share the images.
+    Writes rows to results.jsonl and predictions to predictions.csv, in the folder of the run or in --out. Rows measured
+    again are replaced. After an interruption the same command continues. Several processes (torchrun) share the images.
     """
     import shlex
     from pathlib import Path

@@ -22,9 +22,7 @@ _TIMM = "timm:"
 
 
 def explore(
-    *models: Annotated[
-        str, Parameter(help="One or two: the folder of a run or of a model, hf-hub:OWNER/NAME, or timm:NAME.")
-    ],
+    *models: Annotated[str, Parameter(help="One or two: folders of runs or models, hf-hub:OWNER/NAME, timm:NAME.")],
     images: Path | None = None,
     labels: Specs = (),
     port: int | None = None,
@@ -33,18 +31,18 @@ def explore(
     max_mib: int = 512,
     no_pretrained: bool = False,
 ) -> None:
-    """Look into one or two models on a local page: where each head looks, at any size, from any patch.
+    """Open a local page that shows where each head of one or two models looks, at any size, from any patch.
 
-    The page is served to this machine alone, and nothing is fetched from anywhere else. Images that are dropped on it
-    stay in memory. Ctrl-C ends it.
+    The page is served only to this machine, and loads nothing from elsewhere. Images dropped on it stay in memory.
+    Ctrl-C ends it.
 
     Args:
-        images: A folder whose images can be picked; some drawn scenes unless given.
-        labels: Words to choose from, as "a dog,a cat"; for models that read texts.
-        port: Where the page is served; 8765, or any other where that is taken, unless given.
+        images: A folder of images to choose from. Default: some drawn scenes.
+        labels: For models that read texts: labels to choose from, for example "a dog,a cat".
+        port: Port of the page. Default: 8765, or a free one if that is taken.
         no_browser: Print the page's address without opening it.
-        max_mib: Of what is kept of views (queries, keys and tokens of all layers); the oldest are given up.
-        no_pretrained: With random weights instead of those that timm:NAME has published.
+        max_mib: Memory in MiB for cached views (queries, keys and tokens of all layers); the oldest are dropped.
+        no_pretrained: For timm:NAME: random weights instead of timm's published ones.
     """
     _refuse_options(models, port, max_mib, no_pretrained=no_pretrained)
 

@@ -32,19 +32,20 @@ def export(
     threads: Threads = None,
     json: bool = False,
 ) -> None:
-    """Write a model as one file that ONNX Runtime or torch alone runs, for any batch, height and width.
+    """Write a model as one ONNX or torch file for any batch size, height and width.
 
-    Sides are multiples of the patch, two patches and more (docs/how-to/export.md).
+    Height and width must be multiples of the patch, at least two patches (docs/how-to/export.md).
 
     Args:
         to: onnx (for ONNX Runtime and others), or torch (for torch.export.load).
-        output: The file; MODEL's name with .onnx or .pt2 in the current folder unless given.
-        check: Run the file at sizes that were never traced and compare it with the model; exit code 1 where an output
+        output: The file to write. Default: MODEL's name with .onnx or .pt2, in the current folder.
+        check: Run the file at sizes that were not traced and compare it with the model; the exit code is 1 if an output
             differs by more than 1e-4.
-        sizes: What to check instead of three sizes of its own: sides or height x width in pixels, as 96,160x288.
-        int8: Weights in 8 bits (onnx only); the error that this makes is always measured.
+        sizes: Sizes to check instead of the three default ones: sides or height x width in pixels, for example
+            96,160x288.
+        int8: Store weights in 8 bits (onnx only). The resulting error is always measured.
         overwrite: Replace the file if it exists.
-        json: Print one JSON object instead.
+        json: Print one JSON object instead of text.
     """
     from sightline import export as exports
     from sightline.cli import next_step, progress

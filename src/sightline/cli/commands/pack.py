@@ -10,7 +10,7 @@ from cyclopts import App
 from sightline.runs.options import Data, JsonObject, MaxPixels, PackOptions, SkipUnreadable
 from sightline.runs.sizes import parse_range
 
-pack = App(name="pack", help="Images of every size in sequences without padding.")
+pack = App(name="pack", help="Show how images of many sizes pack into sequences without padding.")
 
 
 @pack.command
@@ -22,11 +22,11 @@ def stats(
     max_pixels: MaxPixels = None,
     json: JsonObject = False,
 ) -> None:
-    """Show how a data set packs: lengths, images a sequence, and the room that is left. No pixel is read.
+    """Print how a data set packs: tokens of an image, images in a sequence, unused slots. Reads only image headers.
 
     Args:
-        data: scenes, scenes:pairs, digits, imagefolder:DIR, hf:NAME, wds:SHARDS. What is drawn at any size gets
-            an aspect from 1/2 to 2.
+        data: scenes, scenes:pairs, digits, imagefolder:DIR, hf:NAME, wds:SHARDS, ... Images that are drawn at any size
+            get an aspect ratio from 1/2 to 2.
     """
     from sightline.cli import next_step, progress
     from sightline.data.pack_plan import histogram

@@ -39,15 +39,15 @@ def predict(
     threads: Threads = None,
     json: bool = False,
 ) -> int:
-    """Say what is in images, of any size and shape.
+    """Predict classes, masks or boxes for images of any size and aspect ratio.
 
-    A file is opened whatever it is called; a folder stands for the images in and below it, in natural order. A quoted
-    pattern ("photos/**/*.jpg") is matched here, - is a list of paths on standard input, one a line, and a data set of
-    files, as wds:SHARDS, stands for all its images. An image that cannot be read is named with the reason: the exit
-    code is then 3 (unless --skip-unreadable allows as many), or 4 where logits were not finite.
+    A file is opened whatever its name; a folder stands for all images below it, in natural order. A quoted pattern
+    ("photos/**/*.jpg") is expanded here; - reads paths from standard input, one per line; a data set of files, such as
+    wds:SHARDS, stands for all its images. An unreadable image is named with the reason. The exit code is then 3 (unless
+    --skip-unreadable allows it), or 4 if logits are not finite.
 
     Args:
-        json: Print a JSON object a line instead, also for an image without an answer.
+        json: Print JSON instead of text, one object per line, also for an image without a prediction.
     """
     from sightline.cli import next_step, progress
     from sightline.distributed import machine

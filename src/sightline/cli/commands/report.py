@@ -12,7 +12,7 @@ from sightline.runs import options
 
 def report(
     *runs: Annotated[
-        Path, Parameter(help="Folders of runs, models or evaluate --out, measured on the same data; or of transfer.")
+        Path, Parameter(help="Folders of runs, models, evaluate --out (all with the same data), or transfer.")
     ],
     data: options.AnyData = None,
     paper: options.Words = (),
@@ -20,14 +20,14 @@ def report(
     title: str | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write one self-contained HTML page that compares runs, or models: curves, tables, scenes, fields of view.
+    """Write one self-contained HTML page that compares runs: curves, tables, scenes, fields of view.
 
     Args:
-        data: What was measured on this data set (evaluate --data); on that of the training unless given.
-        paper: Draw what these papers printed beside what was measured: lookhere (tables 1 and 6), rope_vit (table 5);
-            of transfers vit (tables 2 and 9); of attributes navit (figure 12).
-        out: The page.
-        title: Its heading; what was measured, by resolution, unless given.
+        data: Show what was measured on this data set (evaluate --data). Default: the data set of the training.
+        paper: Also draw the numbers of these papers: lookhere (tables 1 and 6), rope_vit (table 5); for transfer vit
+            (tables 2 and 9); for attributes navit (figure 12).
+        out: The page to write.
+        title: Title of the page. Default: what was measured, by resolution.
         overwrite: Replace the page if it exists.
     """
     from sightline.cli import next_step

@@ -11,16 +11,16 @@ from sightline.runs import options
 
 
 def rescore(
-    logits: Annotated[Path, Parameter(help="A folder that sightline evaluate --logits wrote, or a file of it.")],
+    logits: Annotated[Path, Parameter(help="A folder written by sightline evaluate --logits, or a file in it.")],
     *,
     out: Path | None = None,
     overwrite: bool = False,
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Measure stored logits again: every metric of a classifier, with no model and no images.
+    """Compute every metric of a classifier again from stored logits, without model and images.
 
-    Where logits of minival are among the files, a temperature is fitted on them for what was shown in the same way.
+    If minival logits are among the files, a temperature is fitted on them for each size or view.
 
     Args:
         out: A file for the rows.

@@ -21,16 +21,16 @@ def scenes(
     seed: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """Draw scenes of the embedded data set on one sheet, to look at them.
+    """Draw scenes of the embedded data set on one sheet.
 
     Args:
-        out: The picture, as sheet.png.
-        task: glyphs, pairs, search, many or captions.
-        split: train, minival, test, heldout_fonts, or heldout (captions).
-        resolutions: Sizes in pixels, as 32,64,96x192 (height x width); several sizes and shapes unless given.
-        columns: Scenes side by side.
-        rows: Rows of scenes a size.
-        seed: Of the train split.
+        out: The picture to write, for example sheet.png.
+        task: glyphs or pairs.
+        split: train, minival, test, or heldout_fonts (glyphs).
+        resolutions: Sizes in pixels, for example 32,64,96x192 (height x width). Default: five sizes and aspect ratios.
+        columns: Scenes in a row.
+        rows: Rows of scenes for each size.
+        seed: Seed of the scenes; only for the split train.
         overwrite: Replace the picture if it exists.
     """
     from sightline.cli import next_step

@@ -9,10 +9,10 @@ from sightline.runs.options import JsonObject
 
 
 def status(place: Path, /, *, json: JsonObject = False) -> None:
-    """Say where a run, or a sweep, is: from its files alone, from any terminal or machine that sees them.
+    """Show the progress of a run or a sweep, from any terminal or machine that sees its files.
 
-    Nothing is claimed or changed. Of a run: its state, step, loss, speed, expected end, last validation and checkpoint;
-    of a sweep: how many cells wait, run, are finished or failed, and where each running one is.
+    Only reads. For a run: state, step, loss, speed, expected end, last validation and checkpoint. For a sweep: how many
+    runs wait, run, are finished or failed, and the progress of those that run.
 
     Args:
         place: The folder of a run or of a sweep, or a SWEEP.yaml.

@@ -8,14 +8,16 @@ from sightline.runs.options import Device, Json, Threads
 
 
 def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, json: Json = False) -> None:
-    """Train every cell of a grid once, or search (TPE), and print best and average for each encoding.
+    """Train every configuration of a grid or a search, and print best and average for each encoding.
 
-    More workers join by the same command, on this machine or on others, and each takes one cell after the other. Where
-    others run the last ones it waits, and takes over those of workers that are gone. Ctrl-C and SIGTERM save the cell
-    and give it back; what is finished is never run again. Exit code 7: cells failed twice, and are named.
+    Start the same command again, on this machine or others, to add workers; each trains one configuration after the
+    other. A worker without work waits for the others, and takes over from workers that stopped. Ctrl-C and SIGTERM save
+    the run and return it to the queue; finished ones are never run again. Exit code 7: some failed twice, and are
+    named. Searches use TPE.
 
     Args:
-        file: A SWEEP.yaml (docs/how-to/sweeps.md): base, grid or search and trials, out, storage, metric, evaluate.
+        file: A SWEEP.yaml (docs/how-to/sweeps.md) with the keys base, grid or search and trials, out, storage, metric,
+            evaluate.
     """
     from sightline.cli import run_config
     from sightline.cli.sweep_table import print_sweep

@@ -11,7 +11,7 @@ from sightline.runs import options
 
 
 def table(
-    *runs: Annotated[Path, Parameter(help="Folders of runs, or the folder of a sweep.")],
+    *runs: Annotated[Path, Parameter(help="Folders of runs, or of a sweep.")],
     metric: str | None = None,
     split: str | None = None,
     resolutions: options.Words = (),
@@ -22,15 +22,15 @@ def table(
 ) -> None:
     """Print the best and the average of some runs for each encoding, with the settings of the best.
 
-    What a run reached is the last point of its validation curve, or the mean of its rows of --split; of a sweep it is
-    what the sweep compares. Runs that are not finished are left out, and named.
+    A run's value is the last point of its validation curve, or the mean of its rows with --split; in a sweep it is what
+    the sweep compares. Unfinished runs are named and left out.
 
     Args:
-        metric: What is compared; the task's primary metric unless given.
-        split: Of the rows in results.jsonl (sightline evaluate), instead of the curve while training.
-        resolutions: Of these rows, as 32,64 or native; all that are there unless given.
-        by: The setting that the lines are of, as encoding or optimizer.lr.
-        out: A file for the lines, a JSON object each.
+        metric: The metric to compare. Default: the task's primary metric.
+        split: Compare rows of this split in results.jsonl (sightline evaluate) instead of the last validation.
+        resolutions: With --split: only rows of these sizes, for example 32,64 or native. Default: all.
+        by: The setting with one line for each value, for example encoding or optimizer.lr.
+        out: A file for the lines, one JSON object per line.
         overwrite: Replace --out if it exists.
     """
     from sightline.cli.sweep_table import print_best_and_average

@@ -22,23 +22,23 @@ else:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """What else a training is asked for.
+    """Options of a training that are not settings of the run.
 
     Attributes:
-        recipe: What the rest changes: vit_scenes, navit_scenes, navit_imagefolder (a folder at many sizes and every
-            aspect, packed), segment_scenes, detect_scenes, flexi_scenes (patches of many sizes), masked_patches (no
-            labels), the papers' lookhere_150ep, lookhere_highres, deit3_400ep, vit_imagenet, vit_finetune,
-            vit_masked_patches, navit_pretrain, navit_contrastive, flexivit, contrastive_scenes, or the name of a data
-            set; that of --data unless given.
-        config: A YAML file of settings, before which those of the command line go.
-        out: Folder of the run; runs/DATA_ENCODING, or runs/RECIPE_ENCODING, unless given.
+        recipe: Settings to start from; other options change them. vit_scenes, navit_scenes, navit_imagefolder (a
+            folder, packed at many sizes and aspect ratios), segment_scenes, detect_scenes, flexi_scenes (patches of
+            many sizes), masked_patches (no labels), contrastive_scenes; of papers lookhere_150ep, lookhere_highres,
+            deit3_400ep, vit_imagenet, vit_finetune, vit_masked_patches, navit_pretrain, navit_contrastive, flexivit; or
+            the name of a data set. Default: the recipe of --data.
+        config: A YAML file of settings. The command line overrides it.
+        out: Folder of the run. Default: runs/DATA_ENCODING, or runs/RECIPE_ENCODING.
         resume: Continue the run in --out from its last checkpoint.
-        accept_changed_data: With --resume, go on also where the data is not what the run saw before.
+        accept_changed_data: With --resume, continue even if the data has changed.
         overwrite: Delete the run in --out first.
-        dry_run: Say what the run would be and what is missing, make two small steps of it, and leave nothing.
-        track: Draw its curves elsewhere too, while it trains: tensorboard (its files in tensorboard/ of the run) or
-            wandb; may be given twice. log.jsonl is always written.
-        profile: Say where the time of ten steps goes, and leave profile/ with torch's trace of them.
+        dry_run: Print the size of the run and what is missing, compute two small steps, and write nothing.
+        track: Also log curves to tensorboard (in tensorboard/ of the run) or wandb. May be given twice. log.jsonl is
+            always written.
+        profile: Measure where the time of ten steps goes; writes profile/ with torch's trace.
     """
 
     recipe: str | None = None
@@ -61,14 +61,14 @@ def train(
     how: RunOptions = RunOptions(),
     settings: Annotated[Settings | None, Parameter(name="*")] = None,
 ) -> None:
-    """Train a model at one resolution, or packed at many, and test it at its own.
+    """Train a model at one image size, or packed at many, and test it.
 
-    Leaves checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv in the folder of the run.
+    Writes checkpoint/, config.yaml, log.jsonl, results.jsonl and predictions.csv to the folder of the run.
 
     Args:
         data: A folder, whose layout is recognised; or scenes, scenes:pairs, moving, digits, imagefolder:DIR, clips:DIR,
-            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, vtab:DIR/TASK, csv:FILE, ade20k:DIR,
-            cityscapes:DIR, voc:DIR, masks:DIR, coco:DIR, coco-captions:DIR, lvis:DIR.
+            images:DIR (no labels), hf:NAME or hf:DIR, wds:SHARDS, vtab:DIR/TASK, csv:FILE, ade20k:DIR, cityscapes:DIR,
+            voc:DIR, masks:DIR, coco:DIR, coco-captions:DIR, lvis:DIR.
     """
     from functools import partial
 

@@ -15,7 +15,7 @@ from sightline.runs.training_options import TransferOptions
 Sets = Annotated[
     str,
     Parameter(
-        help="Data sets with classes and splits train and test; vtab:DIR is each task of VTAB-1k in DIR.",
+        help="Data sets with classes and the splits train and test. vtab:DIR is every task of VTAB-1k in DIR.",
         converter=options.recognised,
     ),
 ]
@@ -31,14 +31,15 @@ def transfer(
     threads: options.Threads = None,
     json: options.Json = False,
 ) -> None:
-    """Fine-tune a model to data sets by ViT's protocol: a grid of learning rates, then a test on each.
+    """Fine-tune a model to data sets by ViT's protocol: search the learning rate, train, test.
 
-    SGD with momentum .9, a cosine, no decay, a new head that begins with zeros (ViT, appendix B.1.1, table 4). The rate
-    is chosen on a part of train; the final trainings are on all of it. Each run is a cell of a sweep in --out: stopped
-    or killed, the same command goes on, and several processes share the work. VTAB-1k has one setting, and no grid.
+    SGD with momentum .9, cosine schedule, no weight decay, a new head with zero weights (ViT, appendix B.1.1, table 4).
+    The rate is chosen on a held-out part of train; the final trainings use all of it. Each run belongs to a sweep in
+    --out: after an interruption the same command continues, and several processes share the work. VTAB-1k has one
+    setting, and no grid.
 
     Args:
-        out: Folder of the runs and of transfer.jsonl; of one model.
+        out: Folder of the runs of one model, and of transfer.jsonl.
     """
     import sys
 

@@ -10,15 +10,15 @@ from sightline.runs.options import Json
 
 
 def verify(dest: Path, *, against: Path, project: str, json: Json = False) -> int:
-    """Compare a converted checkpoint with what it was converted from; exit code 1 where they differ.
+    """Compare a converted model with its source; the exit code is 1 if they differ.
 
-    Weights are compared bit by bit. Outputs are compared with those of the original model where its project is
-    installed (timm), else with what was recorded at conversion.
+    Weights are compared bit by bit. Outputs are compared with those of the original model if its project is installed
+    (timm), else with those recorded at conversion.
 
     Args:
-        dest: The folder that `sightline convert` wrote.
-        against: The source that it was made from.
-        project: As given to `sightline convert`.
+        dest: The folder written by `sightline convert`.
+        against: The source of the conversion.
+        project: The project given to `sightline convert`.
     """
     from sightline.cli import next_step, progress
     from sightline.cli.foreign import read_source
