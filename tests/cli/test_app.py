@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import os
 import subprocess
@@ -106,6 +108,14 @@ def test_no_help_needs_torch():
         [sys.executable, "-c", code + "print(); print('torch' in sys.modules)"], capture_output=True, text=True
     )
     assert (done.stdout.splitlines()[-1], done.stderr) == ("False", "")
+
+
+def test_the_help_of_a_command_is_its_whole_docstring(capsys):
+    for name in ("evaluate", "status"):
+        module = importlib.import_module(f"sightline.cli.commands.{name}")
+        _, details, *_ = inspect.getdoc(getattr(module, name)).split("\n\n")
+        assert app.main([name, "--help"]) == 0
+        assert " ".join(details.split()) in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_fault_shows_its_traceback_where_asked(capsys):

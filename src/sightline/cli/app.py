@@ -56,8 +56,9 @@ COMMANDS = {
 _debug = False
 
 
-def build_app() -> App:
-    """The command-line application with every command."""
+def build_app(called: str = "") -> App:
+    """The command-line application with every command. The help of the one that is `called` is its whole docstring; of
+    the others the summary, so that none of them is imported."""
     from cyclopts import App, Parameter
 
     from sightline.cli.options import collect_settings
@@ -79,7 +80,8 @@ def build_app() -> App:
         config=(collect_settings,),
     )
     for name, summary in COMMANDS.items():
-        app.command(f"sightline.cli.commands.{name}:{name}", name=name.replace("_", "-"), help=summary)
+        word = name.replace("_", "-")
+        app.command(f"sightline.cli.commands.{name}:{name}", name=word, help=None if word == called else summary)
     return app
 
 
@@ -125,7 +127,7 @@ def _run(arguments: list[str]) -> int:
         except FileNotFoundError:
             raise InputError("the current folder was deleted; go to one that exists (cd)") from None
         arguments = _common_options(arguments)
-        app = build_app()
+        app = build_app(*arguments[:1])
         signals.imported()
         result = _call(app, arguments)
         # Here and not at exit, so that a closed pipe is noticed where it can be handled.
