@@ -297,6 +297,16 @@ def has_checkpoint(out: Path) -> bool:
     return bool(checkpoints(out)) or os.path.lexists(out / CHECKPOINT)
 
 
+def checkpoint_to_resume(out: Path, resume: bool, warn: Callable[[str], None]) -> Path | None:
+    """The checkpoint that a run in a folder goes on from, as `last_whole`; an InputError where it is not to go on, and
+    there is one."""
+    if resume:
+        return last_whole(out, warn)
+    if has_checkpoint(out):
+        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+    return None
+
+
 def last_whole(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:
     """The newest whole checkpoint of a run that is to go on; None of a new run.
 
