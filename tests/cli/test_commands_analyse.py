@@ -229,6 +229,9 @@ def test_measures_are_tried_on_an_image_that_can_be_read(cli, models, tmp_path):
     taken = {row.measure for row in read_rows(tmp_path / "out" / "analysis.jsonl", AnalysisRow)}
     assert {"attention_distance", "entropy"} <= taken
     assert taken.isdisjoint({"class_patches", "lens_miou"})
+    (line,) = [line for line in err.splitlines() if line.startswith("left out of a: ")]
+    assert {"class_patches", "lens_miou", "position_similarity"} <= set(line.replace(",", "").split())
+    assert taken.isdisjoint(line.replace(",", "").split())
 
 
 def test_a_run_keeps_its_own_and_its_report_shows_it(cli, run_copy, tmp_path):

@@ -25,13 +25,14 @@ def test_speed_is_that_of_the_last_minute(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "measure_peak_flops", lambda *_: 1000.0)
-    seen = Throughput(torch.device("cpu"), "float32", Ranks())
+    seen, of_cpu = (Throughput(torch.device(name), "float32", Ranks()) for name in ("mps", "cpu"))
     assert seen.after(5, 50, 500).images_per_second is None
     for second in range(1, 201):
         now[0] = float(second)
         pace = seen.after(5 + second * 2, 50 + second * 20, 500 + second * (100 if second <= 100 else 300))
         if second == 5:
             assert (pace.images_per_second, pace.tokens_per_second, pace.peak_share) == (2, 20, None)
+        assert of_cpu.after(second, second, second).peak_share is None
         if second == 60:
             assert pace.peak_share == pytest.approx(0.1)
     assert (pace.images_per_second, pace.tokens_per_second, pace.peak_share) == (2, 20, pytest.approx(0.3))

@@ -147,14 +147,14 @@ def say_set_up(
         print(describe_init(load_model(began), setup.model, began), file=sys.stderr)
 
 
-def show_step(bars: Bars, name: str, device: torch.device, at: TrainProgress) -> None:
+def show_step(bars: Bars, name: str, at: TrainProgress) -> None:
     """Move the bar of a training; behind it stands the most wanted first."""
     notes = ["no image could be read" if at.loss is None else f"loss {at.loss:.3f}"]
     if at.validated is not None:
         notes.append(f"validation {quantity(at.validated.value, at.validated.unit)}")
     if at.pace.images_per_second is not None:
         notes += [f"{at.pace.images_per_second:,.0f} img/s", f"{at.pace.tokens_per_second:,.0f} tok/s"]
-    if at.pace.peak_share is not None and device.type != "cpu":
+    if at.pace.peak_share is not None:
         notes.append(f"{100 * at.pace.peak_share:.0f} % of peak")
     bars.move(name, at.images, at.total, *notes, format_bytes(at.pace.memory))
 

@@ -29,14 +29,16 @@ def print_best_and_average(found: SummaryTable) -> None:
         varied = varied_settings(found.scores)
         cells = [
             (
-                format_settings({name: run.settings[name] for name in varied if name in run.settings}) or run.run,
+                run.run,
                 number(run.measured.value, one.unit),
                 interval(limits(run.measured)),
                 run.measured.count,
+                format_settings({name: run.settings[name] for name in varied if name in run.settings}),
             )
             for run in found.scores
         ]
-        print_table(("settings", unit(one.unit) or one.metric, "95 %", one.counted), cells, title=heading)
+        heads = ("run", unit(one.unit) or one.metric, "95 %", one.counted, "settings")
+        print_table(heads, cells, title=f"{heading}: each run")
     rows = [
         (
             str(line.by),
@@ -47,7 +49,8 @@ def print_best_and_average(found: SummaryTable) -> None:
         )
         for line in found.rows
     ]
-    print_table((found.by, "runs", "best", "average", "settings of the best"), rows, title=heading)
+    heads = (found.by, "runs", "best", "average", "settings of the best")
+    print_table(heads, rows, title=f"{heading}: best and average by {found.by}")
 
 
 def print_sweep(found: SweepResult, *, as_json: bool) -> None:

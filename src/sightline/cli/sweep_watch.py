@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 
-import torch
-
 from sightline.cli import run_config
 from sightline.cli.progress import Bars
 from sightline.recipes.config import TrainingData
@@ -17,10 +15,10 @@ from sightline.training.setup import TrainSetup
 
 
 class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
-    """Called by `sweep` with where it is; `count` is the number of cells, `device` what trains them."""
+    """Called by `sweep` with where it is; `count` is the number of cells."""
 
-    def __init__(self, count: int, device: torch.device) -> None:
-        self._count, self._device, self._waits = count, device, False
+    def __init__(self, count: int) -> None:
+        self._count, self._waits = count, False
         self._stack = contextlib.ExitStack()
         self._bars = self._stack.enter_context(Bars(late=0.5))
         self._setup: TrainSetup | None = None
@@ -59,7 +57,7 @@ class SweepWatch(contextlib.AbstractContextManager["SweepWatch"]):
 
     def on_step(self, at: TrainProgress) -> None:
         """A step of a cell's training."""
-        run_config.show_step(self._bars, "training", self._device, at)
+        run_config.show_step(self._bars, "training", at)
 
     def _say_left_out(self) -> None:
         """What could not be read of the cell before, while it was trained."""

@@ -98,8 +98,6 @@ class PositionEncoding(nn.Module):
     axes: ClassVar[int | tuple[int, ...] | None] = 2
     """Of the grids that it is for, as 3 for (frames, rows, cols); None for any number; several where it is made for
     the number that its training grid has."""
-    unused_directions: int = 0
-    """How many of the directions that its name stands for no head of a layer has, for want of heads."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """A knob is part of the state: where one can be turned, it is kept as torch keeps what is no tensor."""

@@ -309,11 +309,7 @@ def evaluate(
             fitted[way] = fit_temperature_on_ranks(counted and counted.scores, task, work.ranks)
         if counted is None:
             continue
-        measured: dict[str, Any] = where | one.fields | _seen(one, model, counted) | {"knob": knob}
-        measured |= {"encoding": model.encoding.name, "task": part.source.task}
-        measured["tuning"] = tuple(
-            search.record(best[search.kind], SPLIT, len(one.searched), task.tuned_by) for search in one.searches
-        )
+        measured: dict[str, Any] = where | one.fields | _shown_fields(one, shown, counted, knob, best)
         made = rows_of(counted.metrics, measured)
         if answers is not None:
             said = ((index, *counted.said[index]) for index in one.indices if index in counted.said)
@@ -352,14 +348,22 @@ def _searched(
     return best
 
 
-def _seen(one: Measurement, model: Model, counted: SplitResult) -> dict[str, Any]:
-    """What rows say of what was shown, and how long it took."""
-    side = one.view if one.shrunk is None else one.shrunk
+def _shown_fields(
+    one: Measurement, shown: MeasureInput, counted: SplitResult, knob: float | None, best: dict[str, float | str]
+) -> dict[str, Any]:
+    """What rows say of what was shown to the model, how the model was tuned, and how long it took."""
+    side, model, task = one.view if one.shrunk is None else one.shrunk, shown.model, shown.task
     return {
         "grid": None if isinstance(side, View) else model.config.grid_of(side, one.frames),
         "patches": counted.tokens / counted.images if counted.images else math.nan,
         "seconds": counted.seconds,
         "ranks": counted.ranks,
+        "knob": knob,
+        "encoding": model.encoding.name,
+        "task": one.part.source.task,
+        "tuning": tuple(
+            search.record(best[search.kind], SPLIT, len(one.searched), task.tuned_by) for search in one.searches
+        ),
     }
 
 

@@ -53,10 +53,15 @@ def remove_temporaries(path: Path) -> None:
     for entry in list(path.parent.iterdir()):
         process = entry.name.removeprefix(start).partition("-")[0]
         if entry.name.startswith(start) and process.isdigit() and not is_alive(int(process)):
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+            delete(entry)
+
+
+def delete(entry: Path) -> None:
+    """Delete a file, a link or a folder; what is gone already, or stays in a folder, is no error."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry, ignore_errors=True)
+    else:
+        entry.unlink(missing_ok=True)
 
 
 def make_parent(out: Path) -> None:

@@ -125,12 +125,15 @@ def analyse(runs: Sequence[Run], asked: AnalyseOptions, progress: Progress) -> I
     count = usual_images(wanted, source.length(split)) if asked.images is None else asked.images
     source = progress.read_headers(source, [split], first.skip_unreadable)
     indices = spread_indices(source, split, count)
-    opened, tried = [], progress.counter("trying measures", len(chosen) * len(runs))
+    opened, left_out, tried = [], {}, progress.counter("trying measures", len(chosen) * len(runs))
     for (model, some), run in zip(wanted, runs, strict=True):
         read = partial(split_batches, model, source, split, indices, data=data)
         images = {size: read(size, workers=asked.workers) for size in some}
-        made = _that_fit(model, run.identity.run, images, chosen, given, tried, explicit=bool(names))
+        name = run.identity.run
+        made, left_out[name] = _that_fit(model, name, images, chosen, given, tried, explicit=bool(names))
         opened.append(OpenedModel(model, run.identity, some, images, made))
+    for name, reasons in left_out.items():
+        _say_left_out(name, reasons)
     pairs = pairs_of(opened, given.get(Cka.name, {}), count)
     _say_plan(opened, pairs, data, split, source, count)
     hardware = machine.hardware_name(first.model.anchor.device)
@@ -231,15 +234,15 @@ def _that_fit(
     tried: Callable[[int], None],
     *,
     explicit: bool,
-) -> dict[str, Make]:
-    """The measures that can be taken of a model, each tried on some images; others are refused where they were asked
-    for.
+) -> tuple[dict[str, Make], dict[str, str]]:
+    """The measures that can be taken of a model, each tried on some images, and why others cannot, which are refused
+    where they were asked for.
 
     Args:
         tried: told of each.
     """
     refuse_stages(model)
-    made: dict[str, Make] = {}
+    made, left_out = dict[str, Make](), dict[str, str]()
     some = {size: batches.ends() for size, batches in images.items()}
     for one in chosen:
         make = partial(one, **given.get(one.name, {}))
@@ -250,12 +253,20 @@ def _that_fit(
             said = str(error).removeprefix(f"{one.name}: ")
             if explicit or one.name in given:
                 raise InputError(f"{one.name}: {said}") from None
+            left_out[one.name] = said
         else:
             made[one.name] = make
         tried(1)
     if not made:
         raise InputError(f"analyse: no measure fits {name} and these images")
-    return made
+    return made, left_out
+
+
+def _say_left_out(name: str, reasons: Mapping[str, str]) -> None:
+    if reasons:
+        first, *others = set(reasons.values())
+        why = " (--measures NAME says why)" if others else f": {first}"
+        print(f"left out of {name}: {', '.join(reasons)}{why}", file=sys.stderr)
 
 
 def _say_plan(

@@ -161,6 +161,26 @@ def _named(measured: Mapping[Path, list[ResultRow]]) -> list[list[ResultRow]]:
     return named
 
 
+def _rows_on(data: str, folder: Path, rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """The rows of a run on a data set: of a suite as it was prepared first; of data that is a suite too, as it is in
+    training."""
+    mine = [row for row in rows if row.data == data]
+    if not mine:
+        raise InputError(f"{folder}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
+    return [row for row in mine if row.preparation == min(one.preparation for one in mine)]
+
+
+def _shown_source(data: str, run: OpenedRun | None) -> Source | None:
+    """The data set that images are shown of, without those that a run left out; None where it is not there any more, or
+    is of annotated people."""
+    try:
+        found = open_source(data) if run is None else replace(run, data=data, opened=None).source
+        found, _ = found.check_readable(_split_of(found), skip_unreadable=0 if run is None else run.skip_unreadable)
+    except SightlineError:
+        return None
+    return None if found.attributes and "captions" not in found.provides else found
+
+
 def compose_report(
     folders: Sequence[Path],
     command: str,
@@ -193,24 +213,12 @@ def compose_report(
     known = list(dict.fromkeys(row.data for rows in measured.values() for row in rows))
     common = [one for one in known if all(any(row.data == one for row in rows) for rows in measured.values())]
     data = data or next((one for one in (*trained, *common) if one in common), trained[0] if trained else known[0])
-    for folder, rows in measured.items():
-        mine = [row for row in rows if row.data == data]
-        if not mine:
-            raise InputError(f"{folder}: was not measured on {data} (but on {', '.join({row.data for row in rows})})")
-        # Of a suite as it was prepared first; of data that is a suite too, as it is in training.
-        measured[folder] = [row for row in mine if row.preparation == min(one.preparation for one in mine)]
-    named = _named(measured)
+    named = _named({folder: _rows_on(data, folder, rows) for folder, rows in measured.items()})
     rows = [row for one in named for row in one]
     shown = [(run, one[0].run) for run, one in zip(opened, named, strict=True) if run is not None]
     summaries = [_summary(run, one) for run, one in zip(opened, named, strict=True) if run is not None and run.training]
-    first, source = next((run for run, _ in shown), None), None
-    # Without the images that the run left out; the data may not be there any more.
-    with contextlib.suppress(SightlineError):
-        found = open_source(data) if first is None else replace(first, data=data, opened=None).source
-        skip = 0 if first is None else first.skip_unreadable
-        found, _ = found.check_readable(_split_of(found), skip_unreadable=skip)
-        # Of annotated people none is shown.
-        source = None if found.attributes and "captions" not in found.provides else found
+    first = next((run for run, _ in shown), None)
+    source = _shown_source(data, first)
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
     sizes = by_run(summaries, rows)
     # What the folder of a run holds was said of the data of the training.

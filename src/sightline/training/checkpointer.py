@@ -48,6 +48,7 @@ from sightline.io.tensors import copy_to_host, full_tensor
 from sightline.training.config import TrainConfig
 from sightline.training.log import read_lines, text_of, unheard
 from sightline.training.plan import DataState, StepSpec, completed_parts
+from sightline.training.profiling import phase
 from sightline.training.resume_checks import check_same_config, data_record, training_record
 from sightline.training.state import RAW_WEIGHTS, TrainState, load_optimizer, optimizer_tensors
 from sightline.training.validation import best_line
@@ -56,8 +57,9 @@ from sightline.training.validation import best_line
 class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
     """Saves a run: what it is at a step is copied to memory, and written by a thread while the next steps are taken.
 
-    The first rank makes one, and where ranks hold parts of the model each of them; each then calls `save`. What the
-    thread fails by is raised where the run asks next. Left, it waits for the save under way, but for who interrupts.
+    Each rank makes one, and calls `save`, but the first alone saves, unless ranks hold parts of the model (`saves`).
+    What the thread fails by is raised where the run asks next. Left, it waits for the save under way, but for who
+    interrupts.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
                 the run before.
         """
         self._state, self._out, self._lock, self._warn = state, out, lock, warn
+        self.saves = lock is not None or state.sharded
         self._thread, self._saved = threading.Thread(), Future[None]()
         self._saved.set_result(None)
         # Writing beside the steps, the ranks speak of it beside what they say of the steps.
@@ -94,6 +97,7 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
             warn(f"{out / BEST}: is no checkpoint of this run, and stays; the best one by validation gets no link")
         self._link(step_folder(out, state.step), best)
 
+    @phase("saving")
     def save(self, *, wait: bool = False) -> None:
         """Save the run as it is now, once the save before is done, and raise what that failed by.
 
@@ -103,6 +107,10 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
         Raises:
             StorageError: it cannot be written, or the folder was moved; the checkpoints before it are as they were.
         """
+        if not self.saves:
+            return
+        if self._lock is not None:
+            self._lock.check()
         # Before the copy: there is memory for one.
         self.wait()
         self._saved = Future()
@@ -224,7 +232,8 @@ class Checkpointer(contextlib.AbstractContextManager["Checkpointer"]):
 
     def finish(self) -> None:
         """Delete the spare of a run that is complete."""
-        self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
+        if self._lock is not None:
+            self._keep(step_folder(self._out, self._state.step), self._best(), least=1)
 
 
 def _measured(out: Path) -> set[Path]:
@@ -295,6 +304,16 @@ def checkpoint_due(step: StepSpec, config: TrainConfig) -> bool:
 def has_checkpoint(out: Path) -> bool:
     """Whether there is a checkpoint to go on from, or one that was."""
     return bool(checkpoints(out)) or os.path.lexists(out / CHECKPOINT)
+
+
+def checkpoint_to_resume(out: Path, resume: bool, warn: Callable[[str], None]) -> Path | None:
+    """The checkpoint that a run in a folder goes on from, as `last_whole`; an InputError where it is not to go on, and
+    there is one."""
+    if resume:
+        return last_whole(out, warn)
+    if has_checkpoint(out):
+        raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
+    return None
 
 
 def last_whole(out: Path, warn: Callable[[str], None] = unheard) -> Path | None:

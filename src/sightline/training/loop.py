@@ -77,8 +77,8 @@ def train_step(
 
     Args:
         parallel: the model, as this rank holds it.
-        parts: this rank's images, on its device, computed one part after the other (gradient accumulation). A part
-            without an image is computed where other ranks wait for it, and counts nothing.
+        parts: this rank's images, computed one part after the other (gradient accumulation). A part without an image is
+            computed where other ranks wait for it, and counts nothing.
         lr: learning rate, before the `lr_scale` of a parameter group.
 
     Returns:
@@ -87,6 +87,9 @@ def train_step(
     """
     model, optimizer, config = state.model, state.optimizer, state.config
     device, planned = model.anchor.device, step.after.images - step.before.images
+    parts = [batch.to(device) for batch in parts]
+    if isinstance(model.head, TokenHead):
+        model.head.done = step.begins
     # With one part the loss is divided by its units before the backward pass; else by the images of the step, and the
     # gradient is corrected once the units of all parts and ranks are known.
     single = state.ranks.size == 1 and len(parts) == 1
@@ -130,9 +133,12 @@ class StepLog:
         loss: of the last step, once it is read; None of one without an image.
     """
 
-    def __init__(self, lines: list[str], tell: Callable[[TrainProgress], None]) -> None:
+    def __init__(
+        self, state: TrainState, out: Path, device: torch.device, observe: Callable[[TrainProgress], None]
+    ) -> None:
         self.loss: float | None = None
-        self._lines, self._tell = lines, tell
+        self._state, self._file, self._observe = state, ProgressFile(out), observe
+        self._throughput = Throughput(device, state.config.precision, state.ranks)
         self._unread: tuple[StepSpec, float, list[int], Callable[[], list[float]]] | None = None
         self._untold: TrainProgress | None = None
 
@@ -159,14 +165,20 @@ class StepLog:
                     f"{shown} (not saved; try a lower optimizer.lr)"
                 )
             line = {"step": step.number + 1, **step.after._asdict(), "loss": self.loss, "lr": lr}
-            self._lines.append(json.dumps(line))
+            self._state.log.append(json.dumps(line))
         if self._untold is not None:
             at, self._untold = replace(self._untold, loss=self.loss), None
-            self._tell(at)
+            self._file.write(at)
+            self._observe(at)
 
-    def note(self, at: TrainProgress) -> None:
+    def note(self, step: StepSpec, lr: float) -> None:
         """Tell where the run is after the last step: now, or once its line is read."""
-        self._untold = at
+        state, after, seen = self._state, step.after, self._state.validation[-1:]
+        self._untold = TrainProgress(
+            state.step, round(state.step / step.ends), after.images,
+            state.config.images or round(after.images / step.ends), after.tokens, after.flops, None, state.seconds, lr,
+            self._throughput.after(*after), *(parse_validation(json.loads(one)) for one in seen),
+        )  # fmt: skip
         if self._unread is None:
             self.read()
 
@@ -189,7 +201,7 @@ def train_loop(
     Args:
         lock: of the folder `out`, on the first rank.
         ranks: that train it together, each of which calls this: of each step each sees its part, and the first alone
-            writes, measures, warns, profiles and is observed.
+            writes, measures, profiles and is observed.
         stop: asked in each step on every rank of several, else after it; where one says so, the run is saved and ends.
 
     Raises:
@@ -201,64 +213,46 @@ def train_loop(
         InputError: the log in the folder cannot be read.
     """
     config, source = setup.config, setup.source
-    warn = warn if ranks.is_main else unheard
     with contextlib.ExitStack() as stack:
         stack.enter_context(reproducible(config.deterministic, device))
         state, parallel = _begin_or_resume(setup, out, device, ranks, warn, stack)
         model = state.model
-        warn_of_mirrors(config, source, warn)
         task = task_class(config.task)(model.config, task_options(config)).bind(source, config.data)
         validation = Validation(config, model, task, source, warn)
-        saver = None
-        if ranks.is_main or state.sharded:
-            saver = stack.enter_context(Checkpointer(state, out, lock, warn))
-        plan, pin = training_plan(config, model.config, source), device.type == "cuda"
-        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=pin, ranks=ranks)
+        saver = stack.enter_context(Checkpointer(state, out, lock, warn))
+        plan, on_gpu = training_plan(config, model.config, source), device.type == "cuda"
+        steps = plan.batches(model.image_rows, task, state.step, position=state.position, pin=on_gpu, ranks=ranks)
         # Its workers end with the loop, however that does.
         stack.callback(steps.close)
-        throughput, file = Throughput(device, config.precision, ranks), ProgressFile(out)
-
-        def tell(at: TrainProgress) -> None:
-            file.write(at)
-            observe(at)
-
-        log = StepLog(state.log, tell)
+        log = StepLog(state, out, device, observe)
         profiler = stack.enter_context(Profiler(out, device, warn)) if profile and ranks.is_main else None
         began = time.perf_counter() - state.seconds
         for step, batches in waited_for(steps):
             images, stopping = _agree(batches, source, ranks, stop)
             seed_generators(config.seed, state.step, device)
-            if isinstance(model.head, TokenHead):
-                model.head.done = step.begins
             lr = learning_rate(config.optimizer, step.number, step.begins, step.ends)
-            parts = [batch.to(device) for batch in batches]
             # Of nothing there is nothing to learn.
-            numbers = train_step(state, task, parallel, parts, lr, step) if images else None
+            numbers = train_step(state, task, parallel, batches, lr, step) if images else None
             # Of the step before, which a GPU has done by now.
             log.read()
             log.add(step, lr, batches, numbers)
-            if saver is not None:
-                saver.check()
+            saver.check()
             state.step, state.position = state.step + 1, step.position
-
             # A process that is alone need not wait for the next step to hear of a signal.
             stopped = not step.last and (stopping if ranks.size > 1 else stop())
             due = step.last or checkpoint_due(step, config)
-            if due or stopped or not _reads_late(device):
+            # A GPU computes while this process goes on.
+            if due or stopped or not on_gpu:
                 log.read()
             state.seconds = time.perf_counter() - began
             if due or stopped:
                 check_finite(model, step)
-                if lock is not None:
-                    lock.check()
-                if saver is not None:
-                    # Where a run that is not stopped is validated too, so that the curves are the same.
-                    if due:
-                        _validate(state, validation, step)
-                    with phase("saving"):
-                        saver.save(wait=step.last or stopped)
+                # Where a run that is not stopped is validated too, so that the curves are the same.
+                if due and saver.saves:
+                    _validate(state, validation, step)
+                saver.save(wait=step.last or stopped)
             if ranks.is_main:
-                log.note(_progress(state, step, lr, throughput.after(*step.after)))
+                log.note(step, lr)
             if profiler is not None:
                 profiler.after_step()
             if stopped:
@@ -266,14 +260,8 @@ def train_loop(
                 ranks.barrier()
                 expected = round(state.step / step.ends)
                 raise StoppedError(f"stopped after step {state.step} of {expected}, which is saved in {out}")
-        if ranks.is_main:
-            assert saver is not None
-            saver.finish()
-    if state.sharded:
-        return load_model(out).to(device)
-    if state.ema is not None:
-        state.ema.swap(model)
-    return model.eval().requires_grad_(True)
+        saver.finish()
+    return _trained_model(state, out, device)
 
 
 def _begin_or_resume(
@@ -286,6 +274,7 @@ def _begin_or_resume(
 ) -> tuple[TrainState, ParallelModel]:
     """The state of a run as it begins or goes on, and its model as this rank holds it until `stack` is left."""
     config, model = setup.config, setup.model.to(device).train()
+    warn_of_mirrors(config, setup.source, warn)
     model.blocks.activation_checkpointing = config.recompute
     if config.frozen:
         freeze_trunk(model)
@@ -305,6 +294,15 @@ def _begin_or_resume(
     return state, parallel
 
 
+def _trained_model(state: TrainState, out: Path, device: torch.device) -> Model:
+    """In evaluation mode: of ranks that hold parts of it, as it was saved."""
+    if state.sharded:
+        return load_model(out).to(device)
+    if state.ema is not None:
+        state.ema.swap(state.model)
+    return state.model.eval().requires_grad_(True)
+
+
 def _validate(state: TrainState, validation: Validation, step: StepSpec) -> None:
     """Add a point to the curve after a step whose checkpoint is due, where it is to have one there."""
     if validation.is_due(step, len(state.validation), state.validated):
@@ -312,15 +310,6 @@ def _validate(state: TrainState, validation: Validation, step: StepSpec) -> None
             line = validation.measure(state.model, state.step, step.after.images)
         state.validated = step.ends
         state.validation += [] if line is None else [line]
-
-
-def _progress(state: TrainState, step: StepSpec, lr: float, pace: Pace) -> TrainProgress:
-    """Where a run is after a step, whose loss is not known yet."""
-    after, seen = step.after, state.validation[-1:]
-    return TrainProgress(
-        state.step, round(state.step / step.ends), after.images, state.config.images or round(after.images / step.ends),
-        after.tokens, after.flops, None, state.seconds, lr, pace, *(parse_validation(json.loads(one)) for one in seen),
-    )  # fmt: skip
 
 
 def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callable[[], bool]) -> tuple[int, bool]:
@@ -334,8 +323,3 @@ def _agree(batches: Sequence[Batch], source: Source, ranks: Ranks, stop: Callabl
         others = [some for rank, some in enumerate(ranks.all_gather_json(own)) if rank != ranks.rank]
         source.allowance.add("train", [Unreadable(*one) for some in others for one in some])
     return int(images), stopping > 0
-
-
-def _reads_late(device: torch.device) -> bool:
-    """Whether a device computes while this process goes on."""
-    return device.type == "cuda"

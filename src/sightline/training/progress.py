@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 _WINDOW, _EVERY = 60.0, 5.0
 # A run that is over sooner is not kept waiting to know what the machine can do.
 _PATIENCE = 10.0
-_SIDE = {"cpu": 1024, "cuda": 8192}
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Pace:
         images_per_second, tokens_per_second: shown, and through the trunk, in the last minute; None until there are
             some.
         peak_share: of the operations a second that a matrix product reaches here in the run's precision, on all of its
-            processes; None until it was measured, and where several processes share processors.
+            GPUs; None until it was measured, and on a CPU.
         memory: the most that the first process, or its GPU, has held so far, in bytes.
     """
 
@@ -65,9 +64,7 @@ class Throughput:
         self._seen.append((now, images, tokens, flops))
         while len(self._seen) > 2 and now - self._seen[1][0] >= _WINDOW:
             self._seen.popleft()
-        # Processes that share processors have no peak of their own.
-        alone = self._ranks.size == 1 or self._device.type == "cuda"
-        if self._peak is None and alone and now - self._began > _PATIENCE:
+        if self._peak is None and self._device.type != "cpu" and now - self._began > _PATIENCE:
             self._peak = measure_peak_flops(self._device, self._precision) * self._ranks.size
         (began, *before), (ended, *after) = self._seen[0], self._seen[-1]
         if ended == began or after[0] == before[0]:
@@ -121,7 +118,7 @@ def measure_peak_flops(device: torch.device, precision: str) -> float:
 
     Without bound where there is no memory left for it: a run is not ended for that.
     """
-    side = _SIDE.get(device.type, _SIDE["cpu"])
+    side = 8192 if device.type == "cuda" else 1024
     kind = torch.bfloat16 if precision == "bfloat16" else torch.float32
     try:
         matrix, out = (torch.ones(side, side, dtype=kind, device=device) for _ in range(2))

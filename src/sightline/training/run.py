@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +23,14 @@ from sightline.evaluation.logits import StoredLogits
 from sightline.evaluation.measure import EvaluateConfig, RunInfo, count_images, default_image_count, evaluate
 from sightline.evaluation.predict import training_views
 from sightline.hub.load import checksum, load_model, read_config_record
+from sightline.io.atomic import delete
 from sightline.io.config import Count, check_value, dump_config
 from sightline.io.run_files import BEST, PREDICTIONS, RESULTS, last_checkpoint, run_of_checkpoint
 from sightline.io.run_lock import RunLock
 from sightline.models import Model
 from sightline.results.predictions import Prediction, update_predictions
 from sightline.results.rows import ResultRow, merge_rows, update_rows
-from sightline.training.checkpointer import has_checkpoint, last_whole
+from sightline.training.checkpointer import checkpoint_to_resume, has_checkpoint
 from sightline.training.clips import clip_view
 from sightline.training.config import TrainConfig
 from sightline.training.log import unheard
@@ -211,37 +211,21 @@ def train(
         SightlineError: as `train_loop`.
         KeyboardInterrupt: a signal came in the last step; the run is complete, and not tested.
     """
-    if not isinstance(config, TrainConfig):
-        said = f"config is a {type(config).__name__} (expected a TrainConfig: sightline.training.TrainConfig(**...))"
-        raise InputError(said, field="config", value=config)
     where, out = machine.resolve_device(device if ranks.size == 1 else str(ranks.device)), Path(out)
     warn = warn if ranks.is_main else unheard
     with preserve_rng_state(), contextlib.ExitStack() as stack:
         check_trackers(trackers)
         held = stack.enter_context(RunLock(out, warn) if lock is None else lock()) if ranks.is_main else None
         if setup is None:
-            if has_checkpoint(out) and not resume:
-                raise InputError(f"{out}: holds a run already; resume=True continues it, another folder begins one")
-            source = open_training_data(config) if source is None else as_trained_on(source, config)
-            last = last_whole(out, warn) if resume else None
+            last = checkpoint_to_resume(out, resume, warn)
+            source = _training_data(config, source)
             setup = set_up(
                 config, source, device=where, last=last, test=test, accept_changed_data=accept_changed_data,
                 processes=ranks.size, warn=warn,
             )  # fmt: skip
-        config, source, last = setup.config, setup.source, None
-        if ranks.is_main:
-            before = set(out.iterdir())
-
-            def leave_nothing(kind: object, fault: BaseException | None, trace: object) -> None:
-                # What only the first step can find, as in a plug-in.
-                if isinstance(fault, InputError) and last is None:
-                    for entry in set(out.iterdir()) - before:
-                        if entry.is_dir() and not entry.is_symlink():
-                            shutil.rmtree(entry, ignore_errors=True)
-                        else:
-                            entry.unlink(missing_ok=True)
-
-            stack.push(leave_nothing)
+        config, last = setup.config, None
+        if held is not None:
+            stack.enter_context(_clean_if_refused(out))
             save_config(config, out)
         saved = 0 if setup.last is None else training_record(setup.last)["step"]
         named = trackers if ranks.is_main else ()
@@ -259,20 +243,53 @@ def train(
                 setup, out, device=where, lock=held, ranks=ranks, stop=lambda: stop() or told.is_set(), observe=show,
                 warn=warn, profile=profile,
             )  # fmt: skip
-        splits = tested_splits(test, source)
-        if held is not None:
-            held.check()
-        if held is None or not splits:
-            return TrainResult(out, config, model, last)
-        run = open_run(out, device=where, source=source)
-        measured = _as_trained(config, run, splits[0]) if isinstance(test, bool) else test
-        rows, answers, pictures = measure_runs([(run, measured)], on_tested)
-        held.check()
-        # What was measured before is of other weights, unless the run was complete already.
-        update_predictions(out / PREDICTIONS, answers, anew=last is not None)
-        update_rows(out / RESULTS, rows, anew=last is not None)
-        write_pictures(rows, pictures, out)
-        return TrainResult(out, config, run.model, last, rows, measured)
+        trained = TrainResult(out, config, model, last)
+        return trained if held is None else _test(trained, setup.source, test, where, held, on_tested)
+
+
+def _training_data(config: TrainConfig, source: Source | None) -> Source:
+    if not isinstance(config, TrainConfig):
+        said = f"config is a {type(config).__name__} (expected a TrainConfig: sightline.training.TrainConfig(**...))"
+        raise InputError(said, field="config", value=config)
+    return open_training_data(config) if source is None else as_trained_on(source, config)
+
+
+@contextlib.contextmanager
+def _clean_if_refused(folder: Path) -> Iterator[None]:
+    """A run that is refused before it has a checkpoint, as by a plug-in in its first step, leaves nothing new."""
+    before = set(folder.iterdir())
+    try:
+        yield
+    except InputError:
+        if not has_checkpoint(folder):
+            for entry in set(folder.iterdir()) - before:
+                delete(entry)
+        raise
+
+
+def _test(
+    trained: TrainResult,
+    source: Source,
+    test: EvaluateConfig | bool,
+    device: torch.device,
+    lock: RunLock,
+    on_tested: Callable[[int, int], None],
+) -> TrainResult:
+    """Measure a run as it was saved, where that is wanted, and write what was measured."""
+    lock.check()
+    splits, out = tested_splits(test, source), trained.folder
+    if not splits:
+        return trained
+    run = open_run(out, device=device, source=source)
+    measured = _as_trained(trained.config, run, splits[0]) if isinstance(test, bool) else test
+    rows, answers, pictures = measure_runs([(run, measured)], on_tested)
+    lock.check()
+    # What was measured before is of other weights, unless the run was complete already.
+    anew = trained.last is not None
+    update_predictions(out / PREDICTIONS, answers, anew=anew)
+    update_rows(out / RESULTS, rows, anew=anew)
+    write_pictures(rows, pictures, out)
+    return replace(trained, model=run.model, rows=rows, measured=measured)
 
 
 def measure_runs(

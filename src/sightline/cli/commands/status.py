@@ -57,6 +57,6 @@ def status(place: Path, /, *, json: JsonObject = False) -> None:
     print_table(("cells", *counts), [(swept.config.count, *counts.values())], title=f"Sweep {swept.name}")
     if runs:
         rows = [(name, "begins" if at is None else status_line(at), who) for name, who, at in runs]
-        print_table(("cell", "where it is", "worker"), rows)
+        print_table(("cell", "where it is", "worker"), rows, title="Running cells")
     for number, fault in sorted(state.failed.items()):
         print(f"failed: {state.name(number)}: {fault}")

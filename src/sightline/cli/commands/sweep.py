@@ -43,7 +43,7 @@ def sweep(file: Path, /, *, device: Device = "auto", threads: Threads = None, js
         outputs.guard_folder(asked.out, read, "out", deletes=False)
 
     way_on = run_config.again("sweep", file, device=device, threads=threads)
-    with signals.resume_hint(way_on), SweepWatch(count, machine.resolve_device(device)) as watch:
+    with signals.resume_hint(way_on), SweepWatch(count) as watch:
         found = run_sweep(
             file, device=device, refuse=refuse, observe=watch.observe, on_set_up=watch.on_set_up,
             on_step=watch.on_step, progress=watch.progress, warn=console.warn,

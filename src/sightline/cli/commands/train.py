@@ -101,7 +101,7 @@ def train(
         with signals.resume_hint(run_config.again(*words, device=how.device, threads=how.threads)):
             done = train_run(
                 setup.config, folder, setup=setup, device=how.device, trackers=how.track, profile=how.profile,
-                observe=partial(run_config.show_step, bars, name, where), on_tested=partial(bars.move, "testing"),
+                observe=partial(run_config.show_step, bars, name), on_tested=partial(bars.move, "testing"),
                 warn=console.warn, lock=lambda: place.claimed(console.warn), ranks=ranks,
             )  # fmt: skip
             bars.say_left_out(setup.source)

@@ -63,7 +63,7 @@ def transfer(
     @contextlib.contextmanager
     def watch(name: str, count: int) -> Iterator[dict[str, Any]]:
         print(f"{name}: {count} training{'s' * (count > 1)}", file=sys.stderr, flush=True)
-        with SweepWatch(count, machine.resolve_device(device)) as bars:
+        with SweepWatch(count) as bars:
             yield {name: getattr(bars, name) for name in ("observe", "on_set_up", "on_step", "progress")}
 
     words = ("transfer", model, *data, *console.option_words(asked), "--out", out)

@@ -271,6 +271,8 @@ class LookHere(PatternEncoding):
     tunable: ClassVar = KnobSpec("global_slope", 0.0, 1e6, (0.25, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0))
     global_slope: float
     axes: ClassVar = (2, 3)
+    unused_directions: int = 0
+    """How many of the directions that its name stands for no head of a layer has, for want of heads."""
 
     def __init__(self, config: LookHereConfig, shape: TrunkShape) -> None:
         super().__init__(config, shape)
