@@ -11,7 +11,7 @@ from sightline.cli.sweep_table import status_rows
 from sightline.io.run_lock import LOCK, RunLock
 from sightline.training import TrainProgress, progress
 from sightline.training.progress import Pace, ProgressFile
-from sightline.training.status import run_status
+from sightline.training.status import describe_unfinished, run_status
 from tests.tiny import Stopped, stop_at, tiny_config, train, tree, wait_for_saves
 
 CONFIG = tiny_config(images=96, batch_size=16, checkpoint_every=32)
@@ -28,6 +28,7 @@ def test_a_finished_run(run_copy):
     assert 0 <= at.checkpoint_age < 10_000
     assert (at.owner, at.left, at.images_per_second) == (None, None, None)
     assert tree(run_copy) == before
+    assert describe_unfinished(run_copy) == ""
     json.dumps(at.as_record())
 
 
@@ -51,6 +52,9 @@ def test_a_run_that_is_at_work_and_one_that_stopped(tmp_path, monkeypatch):
     assert all(at.owner is not None and at.owner.startswith(f"process {os.getpid()} on ") for at in seen)
     at = run_status(tmp_path / "a")
     assert (at.state, at.step, at.steps, at.images, at.total) == ("stopped", 4, 6, 64, 96)
+    assert "64 of 96" in describe_unfinished(tmp_path / "a")
+    # Neither a checkpoint nor a folder beside it is a run.
+    assert describe_unfinished(tmp_path / "a" / "checkpoint") == describe_unfinished(tmp_path) == ""
 
 
 def test_progress_says_the_speed_and_the_end(tmp_path, monkeypatch):

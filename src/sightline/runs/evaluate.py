@@ -37,6 +37,7 @@ from sightline.runs.options import EvaluateOptions
 from sightline.runs.progress import Progress
 from sightline.runs.sizes import parse_frames, parse_resolutions, split_words
 from sightline.tasks.base import Task, task_class
+from sightline.training.status import describe_unfinished
 
 if TYPE_CHECKING:
     from sightline.runs.run import Run
@@ -112,6 +113,8 @@ def evaluate(run: Run, asked: EvaluateOptions, progress: Progress) -> Evaluation
             print(f"not measured: answers of the model itself: {task.reason}", file=sys.stderr)
     if config.splits == ("train",) and not asked.split:
         warn(f"{run.data} has no split to test on: train is measured, which a model may know by heart")
+    if (unfinished := describe_unfinished(run.path)) and ranks.is_main:
+        warn(unfinished)
     _warn_of_classes(run, sets)
     _warn_of_memory(run, asked, sets)
     measured = [len(one.indices) for one in measure.plan_evaluation(sets, model, config, run.side)]

@@ -35,6 +35,7 @@ from sightline.tasks.base import task_of
 from sightline.tokens.grid import Grid
 from sightline.training.log import read_curve, read_log
 from sightline.training.run import OpenedRun, open_run
+from sightline.training.status import describe_unfinished
 
 _SAMPLES_A_ROW = 6
 # Images that are looked at for some of different classes, and the side that is enough for it, in pixels.
@@ -250,7 +251,11 @@ def compose_report(
         hardware="; ".join(dict.fromkeys(hardware)),
         commit=", ".join(dict.fromkeys(row.commit for row in rows if row.commit)),
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        notes=[*([f"Trained in {', '.join(precision)}."] if precision else []), *notes],
+        notes=[
+            *(f"{said}." for said in map(describe_unfinished, folders) if said),
+            *([f"Trained in {', '.join(precision)}."] if precision else []),
+            *notes,
+        ],
         other_commands=again,
         cut=source is not None and any(_is_cut(run.model, source) for run, _ in shown),
         chance=_chance(rows[0], None if first is None else first.model, source),

@@ -99,3 +99,14 @@ def run_status(folder: Path) -> RunStatus:
         checkpoint_age=max(time.time() - checksums.stat().st_mtime, 0.0) if checksums.exists() else None,
         checkpoint_step=training.get("step"),
     )
+
+
+def describe_unfinished(folder: Path) -> str:
+    """How far a run is whose training has not ended; "" of one that has, and of what is no run."""
+    try:
+        at = run_status(folder) if (folder / CHECKPOINTS).is_dir() else None
+    except InputError:
+        return ""
+    if at is None or at.total is None or at.state not in ("training", "stopped"):
+        return ""
+    return f"{at.run}: not fully trained: {at.images:,} of {at.total:,} images"
