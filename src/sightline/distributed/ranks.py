@@ -41,14 +41,13 @@ class Ranks:
     """This process among those of a run; alone unless said. Each of them must call the same methods, in one order.
 
     Attributes:
-        rank: from 0; size: how many there are; local_rank: the rank on this machine.
+        rank: from 0; size: how many there are.
         device: where it computes.
         group: of torch's in which messages travel; None for that of all.
     """
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0
     device: torch.device | str = "cpu"
     group: dist.ProcessGroup | None = None
 
@@ -153,7 +152,7 @@ def init_ranks(device: str = "auto") -> Iterator[Ranks]:
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     try:
         dist.init_process_group(backend, rank=rank, world_size=size, timeout=_TIMEOUT)
-        yield Ranks(rank, size, local, own)
+        yield Ranks(rank, size, own)
     except RuntimeError as error:
         if not is_comm_error(error):
             raise

@@ -22,7 +22,7 @@ SPLIT = "minival"
 MOST = 100.0
 """The highest temperature that is looked for; the lowest is 1 over it. Logits that are right of every image would have
 0, and those that know nothing infinity."""
-_NO_IMAGE = "temperature: split {} has no image to fit it on"
+_NO_IMAGE = f"temperature: split {SPLIT} has no image to fit it on"
 # What tells measurements apart but for their split, and how long they took.
 _SAME = (
     "run", "encoding", "task", "data", "train_resolution", "seed", "resolution", "view", "tuned", "knob", "shrunk",
@@ -35,10 +35,8 @@ def check_task(task: Task) -> None:
         raise InputError(f"temperature: task {task.name} gives no scores of classes (expected task classification)")
 
 
-def fit_temperature(
-    logits: np.ndarray, labels: np.ndarray, link: str = "softmax", *, split: str = SPLIT
-) -> Temperature:
-    """The temperatures with the lowest negative log-likelihood of some images (Guo et al. 2017, section 4.2).
+def fit_temperature(logits: np.ndarray, labels: np.ndarray, link: str = "softmax") -> Temperature:
+    """The temperatures with the lowest negative log-likelihood of images of `minival` (Guo et al. 2017, section 4.2).
 
     `softmax` minimises -log softmax(logits / T) of the true class, whatever trained the model, as `nll` has it. Where
     `link` is sigmoid, `sigmoid` minimises the binary cross entropy of sigmoid(logits / T), summed over classes: the
@@ -49,13 +47,12 @@ def fit_temperature(
     Args:
         logits: float32 [images, classes]; labels: int64 [images].
         link: of the model's scores.
-        split: that the images are of.
 
     Raises:
         InputError: there is no image.
     """
     if not len(labels):
-        raise InputError(_NO_IMAGE.format(split))
+        raise InputError(_NO_IMAGE)
     parts = [
         (torch.from_numpy(logits[start : start + TOGETHER]), torch.from_numpy(labels[start : start + TOGETHER]))
         for start in range(0, len(labels), TOGETHER)
@@ -69,7 +66,7 @@ def fit_temperature(
         return _where_zero(mean)
 
     sigmoid = fitted(_slope_of_sigmoids) if link == "sigmoid" else None
-    return Temperature(split, len(labels), fitted(_slope_of_softmax), sigmoid)
+    return Temperature(SPLIT, len(labels), fitted(_slope_of_softmax), sigmoid)
 
 
 def _slope_of_softmax(logits: Tensor, labels: Tensor, beta: float) -> Tensor:
@@ -113,7 +110,7 @@ def fit_temperature_on_ranks(scores: Sequence[Mapping[str, Any]] | None, task: T
     told: list[Any] = []
     if scores is not None:
         if not scores:
-            raise InputError(_NO_IMAGE.format(SPLIT))
+            raise InputError(_NO_IMAGE)
         logits, labels = (np.concatenate([part[name] for part in scores]) for name in ("logits", "labels"))
         told = list(astuple(fit_temperature(logits, labels, task.config.score_link)))
     return Temperature(*ranks.broadcast(told))

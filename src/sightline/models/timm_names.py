@@ -39,10 +39,10 @@ _FIELDS: Names = {
 }
 
 
-def timm_arguments(kind: str, called: Names = _FIELDS) -> dict[str, str]:
-    """The arguments of one of timm's `CLASSES`, each with our field, or what is `called` so."""
+def timm_arguments(kind: str) -> dict[str, str]:
+    """The arguments of one of timm's `CLASSES`, each with our field."""
     place = CLASSES.index(kind)
-    names = {(one if isinstance(one, str) else one[place]): ours for ours, one in called.items()}
+    names = {(one if isinstance(one, str) else one[place]): ours for ours, one in _FIELDS.items()}
     return {theirs: ours for theirs, ours in names.items() if theirs}
 
 

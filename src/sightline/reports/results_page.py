@@ -23,8 +23,6 @@ from sightline.reports.series import PlotLine, Study
 from sightline.reports.words import TIMES
 from sightline.results.rows import ResultRow
 
-# Beyond so many classes a picture of all pairs cannot be read.
-_MOST_IN_PICTURE = 40
 # What has a curve beside the main one.
 _BY_WORDS = "zero_shot_top1"
 

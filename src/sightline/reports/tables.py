@@ -200,13 +200,7 @@ def _lines(first: str, *below: str) -> Text:
     return text
 
 
-def print_table(
-    columns: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    title: str | None = None,
-    console: Console | None = None,
-) -> None:
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str | None = None) -> None:
     """Print a table of anything, as wide as the console, or as its longest words need, so that names can be copied.
     None prints as a dash; columns of numbers alone are set flush right.
 
@@ -214,7 +208,7 @@ def print_table(
         columns: the headings.
         rows: a cell for each.
     """
-    console, table = console or _console(), _empty_table()
+    console, table = _console(), _empty_table()
     if title:
         console.print(_text(title, "bold"))
     for index, heading in enumerate(columns):

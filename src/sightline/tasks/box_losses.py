@@ -120,9 +120,9 @@ def concat_padded(outputs: Sequence[BoxOutputs]) -> tuple[BoxOutputs, Tensor]:
     return whole, real
 
 
-def pad_stack(parts: Sequence[Tensor], fill: float = 0) -> tuple[Tensor, Tensor]:
+def pad_stack(parts: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Tensors [m, ...] of several images as one [images, most, ...], and what is no padding: bool [images, most]."""
     most = max((len(one) for one in parts), default=0)
-    whole = torch.stack([F.pad(one, [0, 0] * (one.dim() - 1) + [0, most - len(one)], value=fill) for one in parts])
+    whole = torch.stack([F.pad(one, [0, 0] * (one.dim() - 1) + [0, most - len(one)]) for one in parts])
     valid = torch.stack([torch.arange(most, device=one.device) < len(one) for one in parts])
     return whole, valid

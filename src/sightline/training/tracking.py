@@ -44,11 +44,6 @@ class Tracker(ABC):
         """Whatever is left is written."""
 
 
-def list_trackers() -> tuple[str, ...]:
-    """The names of all trackers, sorted."""
-    return tuple(sorted(registry.classes(Tracker, _PACKAGE)))
-
-
 def check_trackers(names: Sequence[str]) -> None:
     """Refuse names that are none, and those whose package is not there."""
     for name in names:

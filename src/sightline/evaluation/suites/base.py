@@ -229,20 +229,12 @@ class SuiteImages(ClassificationFiles):
 
     name: ClassVar[str] = "suite"
 
-    def __init__(self, data: str, root: Path, classes: Sequence[str], images: Iterable[LabelledFile]) -> None:
-        """A data set of these images.
-
-        Args:
-            data: its name; root: its folder, for messages.
-        """
+    def __init__(self, root: Path, classes: Sequence[str], images: Iterable[LabelledFile]) -> None:
+        """A data set of these images, below a folder."""
         found = list(images)
-        self._data, self.slices = data, [one.slices for one in found]
+        self.slices = [one.slices for one in found]
         listing = ImageIndex.of_files([f"{TEST}/{one.name}" for one in found], [one.path for one in found])
         super().__init__(root, classes, listing, [one.label for one in found])
-
-    @property
-    def _remembered_as(self) -> Path:
-        return self.root / f":suite:{self._data}"
 
     def example(self, split: str, index: int, image_size: tuple[int, int], **drawn: Any) -> Example:
         made = super().example(split, index, image_size, **drawn)

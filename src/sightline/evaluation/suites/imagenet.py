@@ -114,7 +114,7 @@ def _part(name: str, root: Path, places: Sequence[str]) -> EvalSet:
         numbers = subset(name) if name in ("a", "r") else range(len(synsets()))
         images = in_class_folders(folder, {synsets()[number]: number for number in numbers}, data)
         scorings = _scorings(name, [one.label for one in images])
-    source = SuiteImages(data, folder, synsets(), images)
+    source = SuiteImages(folder, synsets(), images)
     return EvalSet(data, source, TEST, scorings, imagenet=True, careful=name == "a")
 
 

@@ -36,7 +36,7 @@ class ImageNetCSuite(Suite):
         if folder is None:
             looked = f"looked for the folders {', '.join(VALIDATION)}"
             raise InputError(f"suite {cls.name}: no validation images in {root} ({looked})")
-        images = _Corrupted(cls.name, folder, synsets(), validation(folder, root))
+        images = _Corrupted(folder, synsets(), validation(folder, root))
         parts = []
         for kind in kinds:
             for level in levels:

@@ -56,7 +56,7 @@ class ImageNetSSuite(Suite):
         numbers = _numbers(found, root)
         labels = {name: numbers_by_synset()[name] for name in numbers}
         images = in_class_folders(found / "validation", labels, cls.name)
-        source = _Sized(cls.name, found / "validation", images, numbers)
+        source = _Sized(found / "validation", images, numbers)
         part = EvalSet(cls.name, source, TEST, (Scoring(cls.name),), imagenet=True)
         return OpenedSuite((part,), (), (root,))
 
@@ -86,8 +86,8 @@ class _Sized(SuiteImages):
 
     provides: tuple[str, ...] = ("label", "pixels")
 
-    def __init__(self, data: str, root: Path, images: Sequence[LabelledFile], numbers: dict[str, int]) -> None:
-        super().__init__(data, root, synsets(), images)
+    def __init__(self, root: Path, images: Sequence[LabelledFile], numbers: dict[str, int]) -> None:
+        super().__init__(root, synsets(), images)
         self._numbers = numbers
         self.pixel_classes = ("background", *numbers)
 

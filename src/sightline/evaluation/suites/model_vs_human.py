@@ -53,7 +53,7 @@ class ModelVsHumanSuite(Suite):
         # The first of each class and set before a second one: those are taken where some are.
         seen, images = Counter[tuple[str, int]](), [one for some in found.values() for one in some]
         images.sort(key=lambda one: seen.update([(one.slices["set"], one.label)]) or seen[one.slices["set"], one.label])
-        source = SuiteImages(cls.name, root, synsets(), images)
+        source = SuiteImages(root, synsets(), images)
         source.transform = Whole()
         scoring = Scoring(cls.name, groups=published()["classes"], metrics=(ModelVsHuman.name,))
         part = EvalSet(cls.name, source, TEST, (scoring,), imagenet=True)

@@ -43,7 +43,7 @@ class ObjectNetSuite(Suite):
         if not shared:
             raise InputError(f"{found / 'images'}: no image of a class that ImageNet has too")
         scoring = Scoring(cls.name, [right[one.name.split("/")[0]] for one in shared])
-        source = _Framed(cls.name, found / "images", synsets(), shared)
+        source = _Framed(found / "images", synsets(), shared)
         part = EvalSet(cls.name, source, TEST, (scoring,), imagenet=True, careful=True)
         return OpenedSuite((part,), (), (root,))
 
