@@ -206,7 +206,7 @@ def _call(app: App, arguments: list[str]) -> Any:
         chain = " ".join(("sightline", *(error.command_chain or ())))
         said = str(error)
         if isinstance(error, UnusedCliTokensError):
-            said = f"unexpected argument {' '.join(error.unused_tokens)}."
+            said = f"unexpected argument {' '.join(error.unused_tokens or ())}."
         if isinstance(error, UnknownOptionError):
             from sightline.cli.options import meant
 
