@@ -25,8 +25,9 @@ browser:
 test: setup
 	$(VENV)/bin/python -m pytest -n 2 -q
 
+# A third worker computes while others wait for processes that a test started.
 test-slow: setup
-	$(VENV)/bin/python -m pytest -n 2 -q -m slow
+	$(VENV)/bin/python -m pytest -n 3 --dist worksteal -q -m slow
 
 # PYRIGHT_PYTHON_IGNORE_WARNINGS: the pinned version is meant; newer ones are not to be advertised.
 lint: setup
