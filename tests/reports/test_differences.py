@@ -67,3 +67,13 @@ def test_the_tuned_line_stands_beside_the_default_one():
     rule = {"what": "rule", "chosen": "bicubic", "split": "minival", "images": 9, "metric": "top1", "tried": {}}
     found = own_less_downsampled(rows[0], row("a", 0.5, 64, knob=0.5, tuned=True, tuning=(rule,)), downsampled())
     assert found["a (tuned rule)"] == ("+0.0", False, "downsampled with its default rule")
+
+
+def test_intervals_of_downsampling_are_of_all_cells_in_common():
+    """Of two runs at one size: two comparisons, as of one run at two sizes."""
+    alone = of_downsampling(Study.of([row("a", 0.4, 64, knob=1.0), downsampled()]))
+    both = of_downsampling(Study.of([row(run, 0.4, 64, knob=1.0) for run in "ab"] + [downsampled(run) for run in "ab"]))
+    (_, (one,)), (_, (of_two,)) = alone.lines[0], both.lines[0]
+    (low, high), (lower, higher) = ([float(limit) for limit in cell.limits] for cell in (one, of_two))
+    assert one.value == of_two.value
+    assert (lower < low, higher > high) == (True, True)

@@ -66,11 +66,14 @@ class DryRun:
         memory = "not known" if self.memory is None else format_bytes(self.memory)
         here = "" if self.available is None else f"; {format_bytes(self.available)} here"
         steps = ", ".join(f"{one:.3g} s" for one in self.seconds)
-        about = "about " if self.config.packing is not None else ""
+        packed = self.config.packing is not None
+        about = "about " if packed else ""
+        mean = f"about {self.spent.images / max(self.steps, 1):,.0f}"
+        batch = mean if packed else f"{self.config.batch_size:,}"
         return [
             ("images", f"{splits}; {self.classes:,} classes"),
             ("parameters", f"{self.parameters:,}"),
-            ("steps", f"{about}{self.steps:,} of {about}{self.spent.images / max(self.steps, 1):,.0f} images"),
+            ("steps", f"{about}{self.steps:,} of {batch} images"),
             ("shown", f"{about}{self.spent.images:,} images, {self.spent.tokens:,} tokens"),
             ("operations", f"{about}{self.spent.flops:.3g}"),
             ("memory of a process", f"{memory}{here}"),

@@ -136,7 +136,7 @@ def verify_checkpoint(path: str | Path) -> dict[str, Path]:
             f"save_model wrote (model.safetensors, config.json, {CHECKSUMS})"
         )
     if not place.is_dir():
-        raise InputError(f"{path}: no such checkpoint folder{similar_file_hint(place)}")
+        raise InputError(f"{path}: no such checkpoint folder{similar_file_hint(place, folder=True)}")
     files = {}
     for name, (size, checksum) in _read_table(place / CHECKSUMS).items():
         file = place / name

@@ -138,11 +138,12 @@ def _refuse_number(digits: str) -> NoReturn:
     raise ValueError(f"{digits[:40]} is no finite number")
 
 
-def similar_file_hint(path: str | Path) -> str:
-    """The end of a message that names what was probably meant, as `errors.nearest`, of the files beside `path`."""
+def similar_file_hint(path: str | Path, *, folder: bool = False) -> str:
+    """The end of a message that names what was probably meant, as `errors.nearest`, of the files, or of the folders,
+    beside `path`."""
     place = Path(path)
     try:
-        names = os.listdir(place.parent)
+        names = [entry.name for entry in os.scandir(place.parent) if entry.is_dir() or not folder]
     except OSError as error:
         return f" (nor the folder {place.parent})" if error.errno == errno.ENOENT else ""
     return did_you_mean(place.name, names)

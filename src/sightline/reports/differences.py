@@ -72,12 +72,16 @@ def of_downsampling(study: Study) -> Table | None:
     downsampled images."""
     lines, found = study.lines(), {}
     precise = all(point.limits() is not None for line in lines for point in line.points.values())
-    for small in (line for line in lines if line.shrunk is not None and study.main.better and precise):
-        for own in (line for line in lines if line.shrunk is None and line.run == small.run):
-            sizes = [size for size, point in own.points.items() if size in small.points and _alike(point, small)]
-            default = f"downsampled with its default {own.searched}" if own.tuned and not small.tuned else ""
-            cells = {Head(f"{size}\u00a0px"): _cell(study, own, small, [size], len(sizes)) for size in sizes}
-            found |= {Head(own.name, default, style.colour(own.run, study.order)): cells} if cells else {}
+    pairs = [
+        (own, small, [size for size, point in own.points.items() if size in small.points and _alike(point, small)])
+        for small in (line for line in lines if line.shrunk is not None and study.main.better and precise)
+        for own in (line for line in lines if line.shrunk is None and line.run == small.run)
+    ]
+    comparisons = sum(len(sizes) for *_, sizes in pairs)
+    for own, small, sizes in pairs:
+        default = f"downsampled with its default {own.searched}" if own.tuned and not small.tuned else ""
+        cells = {Head(f"{size}\u00a0px"): _cell(study, own, small, [size], comparisons) for size in sizes}
+        found |= {Head(own.name, default, style.colour(own.run, study.order)): cells} if cells else {}
     columns = [Head(f"{size}\u00a0px") for size in resolutions(lines)]
     columns = [column for column in columns if any(column in cells for cells in found.values())]
     caption = _caption(study, "Images as they are less the same downsampled to the size of the training")
