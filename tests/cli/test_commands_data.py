@@ -1,6 +1,7 @@
 """`sightline data check`: everything read once, and remembered."""
 
 import json
+import shlex
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from sightline.data import image_index
+from sightline.data.open import open_source
 from tests.tiny import INPUTS
 
 
@@ -85,6 +87,15 @@ def test_larger_images_are_read_where_that_is_asked_for(folder, cli, tmp_path):
     assert len(record["unreadable"]["train"]) == 1
     assert record["largest"] == "20000x10000"
     assert "--max-pixels 200000000" in record["next"]
+
+
+def test_class_folders_alone_may_be_trained_on(folder, cli):
+    """A part of them; the command that is printed opens it."""
+    (folder / "train" / "ant" / "huge.png").unlink()
+    out = cli("data", "check", folder / "train", "--skip-unreadable", "all")[1]
+    words = shlex.split(out.splitlines()[-1].partition(": ")[2])
+    assert words[1:3] == ["train", "--data"]
+    assert open_source(words[3]).splits == ("train", "test")
 
 
 def test_files_that_are_passed_over_are_named(cli, tmp_path):

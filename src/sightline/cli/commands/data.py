@@ -49,7 +49,7 @@ def check(
         sheet: A file for a picture of some images, for example sheet.png.
         overwrite: Replace --sheet if it exists.
     """
-    from sightline.cli import progress
+    from sightline.cli import next_step, progress
     from sightline.data.folder_check import check_folder
     from sightline.data.skip_policy import WAY_ON
     from sightline.errors import InputError, UnreadableDataError
@@ -85,6 +85,10 @@ def check(
             print(doubt)
         if following:
             print(f"next: {following}")
+            if source.splits == ("test",) and not source.unlabelled:
+                out = next_step.free(Path("runs") / source.root.resolve().name)
+                words = next_step.to_train(f"{data},test=0.2", out, found.to_skip, max_pixels)
+                print(f"or train on a part of it: {next_step.command(*words)}")
         if packed:
             print(f"or packed, each at its own aspect: {packed}")
     return code
