@@ -32,7 +32,7 @@ def test_tables_by_hand():
         for table in classes_page.tables(one, class_effects(one), 2)
     }
     assert found == {
-        "Top-1 less that at 16 px": [["a", "32 px", "-16.67", "30.73"], ["b", "32 px", "+16.67", "16.67"]],
+        "Top-1 minus that at 16 px": [["a", "32 px", "-16.67", "30.73"], ["b", "32 px", "+16.67", "16.67"]],
         "Largest falls of accuracy": [["cat", "100.00", "50.00", "-50.00", "0.00", "2"]],
         "Largest rises of accuracy": [["a$b", "50.00", "100.00", "+50.00", "50.00", "2"]],
         "Largest spreads of accuracy between models at 32 px": [["cat", "0.00 (a)", "100.00 (b)", "100.00"]],

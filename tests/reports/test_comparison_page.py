@@ -40,7 +40,7 @@ def test_the_tables_are_those_of_the_rows(rows):
     assert knobs["learned_1d", "32 px"] == "\N{EN DASH}"
     assert [knobs["rope_axial", size] for size in ("32 px", "148 px")] == ["0.5, 1.5, 2.5"] * 2
     # 16, 15 and 17 images of 30 against 14, 17 and 18: the largest difference first.
-    names = [head.name.split(" less ") for head, _ in made["pairs_largest"].lines]
+    names = [head.name.split(" minus ") for head, _ in made["pairs_largest"].lines]
     assert names == [["lookhere_90", "learned_1d"], ["lookhere_90", "rope_axial"], ["rope_axial", "learned_1d"]]
     pairs = [[cell.value for cell in some] for _, some in made["pairs_largest"].lines]
     assert pairs[1][3] == "16/0, 15/0, 17/0"

@@ -23,24 +23,24 @@ def between(rows):
 def test_each_run_less_the_best_beyond_training():
     # Means over 64 and 148 px: 92.7, 51.1 and 18.1.
     assert between(accuracy_rows()) == {
-        "adder less looker": {"64 px": ("-32.6", True), "148 px": ("-50.5", True), "mean": ("-41.5", True)},
-        "turner less looker": {"64 px": ("-65.1", True), "148 px": ("-84.0", True), "mean": ("-74.6", True)},
+        "adder minus looker": {"64 px": ("-32.6", True), "148 px": ("-50.5", True), "mean": ("-41.5", True)},
+        "turner minus looker": {"64 px": ("-65.1", True), "148 px": ("-84.0", True), "mean": ("-74.6", True)},
     }
 
 
 def test_what_the_errors_cannot_tell_apart_is_not_marked():
     found = between(accuracy_rows({"a": [0.9, 0.50], "b": [0.5, 0.51], "c": [0.5, 0.1]}, [32, 64]))
-    assert {name: line["64 px"][1] for name, line in found.items()} == {"a less b": False, "c less b": True}
+    assert {name: line["64 px"][1] for name, line in found.items()} == {"a minus b": False, "c minus b": True}
 
 
 def test_only_resolutions_that_all_runs_share_are_compared():
     rows = [*accuracy_rows({"a": [0.9, 0.6], "b": [0.9, 0.3]}, [32, 64]), row("b", 1.0, 148)]
-    assert between(rows) == {"b less a": {"64 px": ("-30.0", True)}}
+    assert between(rows) == {"b minus a": {"64 px": ("-30.0", True)}}
 
 
 def test_defaults_are_compared_where_only_some_runs_were_tuned():
     rows = [row("a", 0.4, 64, knob=1.0), row("a", 0.9, 64, knob=0.5, tuned=True), row("b", 0.6, 64)]
-    assert list(between(rows)) == ["a less b"]
+    assert list(between(rows)) == ["a minus b"]
 
 
 def downsampled(run: str = "a", value: float = 0.5, **changes):

@@ -79,7 +79,7 @@ def test_larger_than_anything_begins_beyond_the_largest_size_seen():
 def test_runs_are_compared_beyond_what_each_of_them_saw():
     values = {"packed": (0.8, 0.9, 0.9, 0.8), "uniform": (0.6, 0.9, 0.2, 0.1)}
     # 96 px is not new to the packed run.
-    assert compared(page_of("packed", "uniform", values=values)) == {"uniform less packed": [("-70.0", True)]}
+    assert compared(page_of("packed", "uniform", values=values)) == {"uniform minus packed": [("-70.0", True)]}
 
 
 def test_own_sizes_have_no_beyond_but_the_limit():

@@ -63,7 +63,7 @@ def tables(study: ClassStudy, effects: Sequence[ClassEffect], most: int) -> list
     numbers = {name: number for number, name in enumerate(study.one.classes)}
     whole = [one for one in effects if one.kind == "extrapolation"]
     made: list[tuple[str, Sequence[str], Sequence[Sequence[str]]]] = [
-        (f"Top-1 less that at {study.since}", ("line", "size", "change", "+-"),
+        (f"Top-1 minus that at {study.since}", ("line", "size", "change", "+-"),
          [(one.line, one.shown, _signed(one.value), _error(one)) for one in whole])
     ]  # fmt: skip
     for metric in METRICS:
@@ -128,7 +128,7 @@ def _figures(study: ClassStudy, effects: Sequence[ClassEffect]) -> dict[str, str
 
 
 def extrapolation(study: ClassStudy, effects: Sequence[ClassEffect]) -> list[Panel]:
-    """Top-1 at each size less that at `since`, in points of percent, with 95 % bars paired by image; one line a line
+    """Top-1 at each size minus that at `since`, in points of percent, with 95 % bars paired by image; one line a line
     (LookHere figure 28)."""
     found = {(one.line, one.shown): one for one in effects if one.kind == "extrapolation"}
     lines = []
@@ -138,7 +138,7 @@ def extrapolation(study: ClassStudy, effects: Sequence[ClassEffect]) -> list[Pan
         bars = [0.0 if one is None else 100 * Z95 * (one.stderr or 0) for one in points]
         limits = [(value - bar, value + bar) for value, bar in zip(y, bars, strict=True)]
         lines.append(Line(name, style.look(name, study.lines), range(len(y)), y, limits))
-    return [Panel(lines, y_label=f"top-1 less that at {study.since} (points)", level=(0, ""), **_sizes(study))]
+    return [Panel(lines, y_label=f"top-1 minus that at {study.since} (points)", level=(0, ""), **_sizes(study))]
 
 
 def by_class(study: ClassStudy, metric: Metric, effects: Sequence[ClassEffect]) -> list[Panel]:

@@ -142,7 +142,7 @@ def tables(rows: Sequence[ComparisonRow]) -> dict[str, Table]:
         "3": f"Table 3. Expected calibration error (15 bins) at {side} px, {over}",
         "5": f"Table 5. Top-1 accuracy in %, trained on and tested at {at} px, {over}",
         "6": f"Table 6. Trained at {side} px, tested at other sizes (Val), mean {over}, in %",
-        "7": f"Figure 7. Top-1 accuracy less that at {side} px, same images, by object size, in points of %",
+        "7": f"Figure 7. Top-1 accuracy minus that at {side} px, same images, by object size, in points of %",
     }
     columns = {
         "1": [
@@ -255,7 +255,7 @@ def _pairs(rows: Sequence[ComparisonRow], side: int, *, of_all: bool = True) -> 
     count = sum(len(row.ps) for row in some)
     tests = f"for all {count} tests" if count > 1 else "one test"
     lines: dict[Head, dict[Head, Cell | str]] = {
-        Head(words.printable(f"{row.first} less {row.second}")): {
+        Head(words.printable(f"{row.first} minus {row.second}")): {
             Head("difference", "points of %"): _signed(row.value),
             Head("other trainings", "Student's t over seeds"): _between(row.interval, _signed),
             Head("other images", "paired bootstrap"): _between(row.over_images, _signed),
@@ -272,7 +272,7 @@ def _pairs(rows: Sequence[ComparisonRow], side: int, *, of_all: bool = True) -> 
     if not of_all:
         caption = f"Each two encodings at {side} px, points of %"
         lines = {head: dict(list(line.items())[:3]) for head, line in lines.items()}
-    return table_of(caption, lines, "first less second")
+    return table_of(caption, lines, "first minus second")
 
 
 def p_words(p: float) -> str:

@@ -59,7 +59,7 @@ def between_runs(study: Study) -> Table | None:
     columns |= {Head("mean", "of these sizes"): sizes} if len(sizes) > 1 else {}
     lines = {}
     for line in others:
-        head = Head(f"{line.name} less {best.name}", colour=style.colour(line.run, study.order))
+        head = Head(f"{line.name} minus {best.name}", colour=style.colour(line.run, study.order))
         comparisons = len(others) * len(columns)
         lines[head] = {column: _cell(study, line, best, some, comparisons) for column, some in columns.items()}
     where = "beyond training" if beyond else "at the largest size"
@@ -84,7 +84,7 @@ def of_downsampling(study: Study) -> Table | None:
         found |= {Head(own.name, default, style.colour(own.run, study.order)): cells} if cells else {}
     columns = [Head(f"{size}\u00a0px") for size in resolutions(lines)]
     columns = [column for column in columns if any(column in cells for cells in found.values())]
-    caption = _caption(study, "Images as they are less the same downsampled to the size of the training")
+    caption = _caption(study, "Images as they are minus the same images downsampled to the training size")
     return table_of(caption, found, columns=columns) if found else None
 
 
