@@ -62,7 +62,9 @@ def test_what_is_printed_of_data_to_measure_is_taken(kind, cli, tmp_path):
     shutil.rmtree(tmp_path / "data" / "train")
     code, out, err = cli("data", "check", f"{kind}:{tmp_path / 'data'}")
     assert code == 0, err
-    [words] = printed(out)
-    words = [str(tmp_path / "RUN") if word == "RUN" else word for word in words]
-    code, _, err = cli(*words, "--resolutions", "8", "--out", tmp_path / "rows.jsonl")
+    measure, train = printed(out)
+    measure = [str(tmp_path / "RUN") if word == "RUN" else word for word in measure]
+    code, _, err = cli(*measure, "--resolutions", "8", "--out", tmp_path / "rows.jsonl")
+    assert code == 0, err
+    code, _, err = cli(*train, "--dry-run", "--threads", "1")
     assert code == 0, err
