@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sightline.reports.differences import between_runs, of_downsampling
+from sightline.reports.differences import between_runs, of_downsampling, over_seeds
 from sightline.reports.series import Study
-from tests.reports.synthetic import accuracy_rows, row
+from tests.reports.synthetic import accuracy_rows, row, run_summary
 
 
 def cells(table):
@@ -77,3 +77,32 @@ def test_intervals_of_downsampling_are_of_all_cells_in_common():
     (low, high), (lower, higher) = ([float(limit) for limit in cell.limits] for cell in (one, of_two))
     assert one.value == of_two.value
     assert (lower < low, higher > high) == (True, True)
+
+
+def seeds_of(encoding: str, **changes):
+    """Two runs of a sweep that differ in their seed."""
+    config = {"encoding": encoding, "epochs": 3, **changes}
+    return [run_summary(f"{encoding}-{seed}", encoding=encoding, config={**config, "seed": seed}) for seed in (0, 1)]
+
+
+def test_runs_that_differ_in_their_seed_alone_have_a_mean():
+    values = {"a": (0.50, 0.54), "b": (0.90, 1.00), "c": (0.1,)}
+    rows = [
+        row(f"{name}-{seed}", value, 64, encoding=name, seed=seed)
+        for name, some in values.items() for seed, value in enumerate(some)
+    ]  # fmt: skip
+    runs = [*seeds_of("a"), *seeds_of("b"), run_summary("c-0", encoding="c", config={"seed": 0})]
+    table = over_seeds(Study.of(rows), runs)
+    # Student's t with one degree of freedom: 12.706 times 2 and 5 points.
+    found = {head.title: [(one.value, one.limits, one.below) for one in cells] for head, cells in table.lines}
+    assert found == {
+        "a": [("52.0", ["26.6", "77.4"], "50.0 to 54.0")], "b": [("95.0", ["31.5", "100.0"], "90.0 to 100.0")]
+    }  # fmt: skip
+
+
+def test_other_differences_than_the_seed_make_no_mean():
+    rows = [row(f"a-{seed}", 0.5, 64, encoding="a", seed=seed) for seed in (0, 1)]
+    runs = [run_summary(f"a-{seed}", encoding="a", config={"seed": seed, "epochs": 3 + seed}) for seed in (0, 1)]
+    assert over_seeds(Study.of(rows), runs) is None
+    # Of one run with several seeds no configuration is needed.
+    assert over_seeds(Study.of([row("a", 0.5, 64, seed=0), row("a", 0.6, 64, seed=1)]), []) is not None

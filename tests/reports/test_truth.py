@@ -172,7 +172,7 @@ def test_every_difference_of_a_page_is_one_of_its_rows():
 
 def test_terminal_tables_mark_what_was_seen():
     report = page_of("packed")
-    words = printed(report.rows, seen=by_run(report.runs)).split("Below each number")[0].split()
+    words = printed(report.rows, seen=by_run(report.runs)).split("In brackets")[0].split()
     # 32, 64 and 96 px, and not 128.
     assert words.count("seen") == 3
     assert "trained" not in printed(report.rows, seen=by_run(report.runs))

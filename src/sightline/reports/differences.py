@@ -1,15 +1,18 @@
-"""How far runs lie apart, and what downsampling changes: tables of differences with their intervals."""
+"""How far runs lie apart, what downsampling changes, and means over seeds: tables with their intervals."""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
 from sightline.reports import style, words
+from sightline.reports.content import RunSummary
 from sightline.reports.series import PlotLine, Study, resolutions
 from sightline.reports.tables import Cell, Head, Table, table_of
 from sightline.results.rows import FRACTION, Z95, ResultRow
+from sightline.results.statistics import student_interval
 
 # A run has learned something where its accuracy lies above guessing by so many deviations (Wilson).
 _CLEARLY = 3.0
@@ -86,6 +89,37 @@ def of_downsampling(study: Study) -> Table | None:
     columns = [column for column in columns if any(column in cells for cells in found.values())]
     caption = _caption(study, "Images as they are minus the same images downsampled to the training size")
     return table_of(caption, found, columns=columns) if found else None
+
+
+def over_seeds(study: Study, runs: Sequence[RunSummary]) -> Table | None:
+    """The mean of the runs that differ in their seed alone, by size, with its interval (Student's t) and the lowest and
+    highest of them; None where there are no such runs."""
+    plain = {run.name: {name: value for name, value in run.config.items() if name != "seed"} for run in runs}
+    groups: dict[tuple[str, bool, float | None], dict[int, PlotLine]] = {}
+    for line in (line for line in study.lines() if line.points and line.shrunk is None):
+        one = next(iter(line.points.values()))
+        training = json.dumps(plain.get(line.run) or line.run, default=str)
+        groups.setdefault((training, line.tuned, None if line.tuned else one.knob), {})[one.seed] = line
+    several = [list(lines.values()) for lines in groups.values() if len(lines) > 1]
+    encodings, found = [lines[0].encoding for lines in several], {}
+    for lines in several:
+        first, cells = lines[0], {}
+        for size in (size for size in resolutions(lines) if all(size in line.points for line in lines)):
+            values = [line.points[size].value for line in lines]
+            mean, limits = student_interval(values)
+            within = [min(max(one, 0.0), 1.0) if study.main.unit == FRACTION else one for one in limits or ()]
+            mean, low, high, *shown = (
+                words.number(one, study.main.unit) for one in (mean, min(values), max(values), *within)
+            )
+            cells[Head(f"{size}\u00a0px")] = Cell(mean, shown, below=f"{low} to {high}")
+        # Of one encoding with several settings the runs say which.
+        detail = words.listed([line.run for line in lines]) if encodings.count(first.encoding) > 1 else ""
+        found[Head(first.encoding, f"{len(lines)} seeds", style.colour(first.run, study.order), detail)] = cells
+    return (
+        table_of(f"Mean over seeds: {words.heading(study.main)}", found, "position encoding").turned()
+        if found
+        else None
+    )
 
 
 def _caption(study: Study, what: str) -> str:

@@ -296,6 +296,8 @@ def _name_ends(axes: Axes, lines: Sequence[Line]) -> None:
     beside = offset_copy(axes.transData, axes.get_figure(root=True), x=24, units="points")
     for line, end, height in zip(lines, ends, heights, strict=True):
         arrow = {"arrowstyle": "-", "linewidth": 0.9, "shrinkA": 1, "shrinkB": 5, "color": line.look["color"]}
+        # From the left end of the name: one from its middle would cross other names.
+        arrow["relpos"] = (0, 0.5)
         axes.annotate(
             style.short(line.label), end, xytext=(right, low + height / 100 * (high - low)), textcoords=beside,
             va="center", fontsize=9.5, parse_math=False, annotation_clip=False, arrowprops=arrow,

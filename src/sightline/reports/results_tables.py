@@ -53,8 +53,8 @@ def print_accuracy(
     """Print a table of each metric by run and resolution, one for held-out fonts and one for other views than squares
     if they were measured; metrics that go with the main one are left to the page.
 
-    Under each number stands where it lies with 95 %; of a tuned parameter also its value. A resolution that all runs
-    were trained at is marked "trained", one that all saw among others "seen".
+    Each number has its 95 % interval, one of a tuned parameter also that value. A resolution that all runs were trained
+    at is marked "trained", one that all saw among others "seen".
 
     Args:
         seen: run -> the sizes of its training, the one that its rows name unless given.
@@ -80,7 +80,7 @@ def print_accuracy(
         print_cells(table, console)
     limits = any(cell.limits for table in shown for _, cells in table.lines for cell in cells)
     extremes = sorted({table.extreme for table in shown if table.extreme})
-    said = ["Below each number: where it lies with 95 %."] * limits
+    said = ["In brackets: where the number lies with 95 %."] * limits
     said += [f"*: {' or '.join(extremes)} at its size."] * bool(extremes)
     if said:
         console.print(" ".join(said), highlight=False)

@@ -160,36 +160,39 @@ def escaped(text: str) -> str:
 
 
 def print_cells(table: Table, console: Console | None = None) -> None:
-    """Print a table under its caption. Under each number stand the limits of its interval; the best is bold and carries
-    an asterisk, so that it is also seen where there is no bold."""
+    """Print a table under its caption. Beside each number stands its interval, below it where there is no room; the
+    best is bold and carries an asterisk, so that it is also seen where there is no bold."""
     console = console or _console()
-    # In the way that fits; where neither does, names break where the console folds them.
-    ways = [_rich(table), _rich(table.transposed())]
+    # In the way that fits; where none does, names break where the console folds them.
+    ways = [_rich(one, beside) for beside in (True, False) for one in (table, table.transposed())]
     free = console.options.update(max_width=10_000)
-    made = next((one for one in ways if one.__rich_measure__(console, free).maximum <= console.width), ways[0])
+    made = next((one for one in ways if one.__rich_measure__(console, free).maximum <= console.width), ways[2])
     console.print(_text(table.caption, "bold"))
     console.print(made)
 
 
-def _rich(table: Table) -> RichTable:
+def _rich(table: Table, beside: bool) -> RichTable:
     made = _empty_table()
     made.add_column(table.corner, overflow="fold")
     for head in table.columns:
         # What all runs saw of a size, and what a run's parameter is; the page alone has what stands below a size.
         made.add_column(_lines(head.title, head.detail, head.seen), justify="right", overflow="fold")
     for head, cells in table.lines:
-        made.add_row(_lines(head.title, head.detail, head.seen), *map(_cell, cells))
+        made.add_row(_lines(head.title, head.detail, head.seen), *(_cell(cell, beside) for cell in cells))
     return made
 
 
-def _cell(cell: Cell) -> Text:
+def _cell(cell: Cell, beside: bool) -> Text:
     # The blank keeps the decimal points under each other beside a marked number.
     plain = cell.value.replace(",", "")
     value = "-" if cell.value == DASH else plain if plain.isdigit() else cell.value.replace("\u00a0", " ")
     text = _text(value, "bold" if cell.best else "")
     text.append("*" if cell.best else " ")
-    for below in filter(None, (*cell.limits, cell.below)):
-        text.append(f"\n{below} ", style="not bold dim")
+    interval = cell.interval.replace("\u00a0", " ")
+    if interval:
+        text.append(f" {interval}" if beside else "\n" + interval.replace(" ", "\n"), style="not bold dim")
+    if cell.below:
+        text.append(f"\n{cell.below} ", style="not bold dim")
     return text
 
 
