@@ -177,22 +177,23 @@ def _rich(table: Table, beside: bool) -> RichTable:
     for head in table.columns:
         # What all runs saw of a size, and what a run's parameter is; the page alone has what stands below a size.
         made.add_column(_lines(head.title, head.detail, head.seen), justify="right", overflow="fold")
+    # A blank keeps the decimal points under each other beside a marked number.
+    plain = " " if any(cell.best for _, cells in table.lines for cell in cells) else ""
     for head, cells in table.lines:
-        made.add_row(_lines(head.title, head.detail, head.seen), *(_cell(cell, beside) for cell in cells))
+        made.add_row(_lines(head.title, head.detail, head.seen), *(_cell(cell, beside, plain) for cell in cells))
     return made
 
 
-def _cell(cell: Cell, beside: bool) -> Text:
-    # The blank keeps the decimal points under each other beside a marked number.
-    plain = cell.value.replace(",", "")
-    value = "-" if cell.value == DASH else plain if plain.isdigit() else cell.value.replace("\u00a0", " ")
+def _cell(cell: Cell, beside: bool, plain: str) -> Text:
+    digits = cell.value.replace(",", "")
+    value = "-" if cell.value == DASH else digits if digits.isdigit() else cell.value.replace("\u00a0", " ")
     text = _text(value, "bold" if cell.best else "")
-    text.append("*" if cell.best else " ")
+    text.append("*" if cell.best else plain)
     interval = cell.interval.replace("\u00a0", " ")
     if interval:
         text.append(f" {interval}" if beside else "\n" + interval.replace(" ", "\n"), style="not bold dim")
     if cell.below:
-        text.append(f"\n{cell.below} ", style="not bold dim")
+        text.append(f"\n{cell.below}{plain}", style="not bold dim")
     return text
 
 
