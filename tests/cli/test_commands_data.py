@@ -10,7 +10,7 @@ from PIL import Image
 
 from sightline.data import image_index
 from sightline.data.open import open_source
-from tests.tiny import INPUTS
+from tests.tiny import INPUTS, pictures
 
 
 @pytest.fixture
@@ -96,6 +96,15 @@ def test_class_folders_alone_may_be_trained_on(folder, cli):
     words = shlex.split(out.splitlines()[-1].partition(": ")[2])
     assert words[1:3] == ["train", "--data"]
     assert open_source(words[3]).splits == ("train", "test")
+
+
+@pytest.mark.parametrize(("classes", "count"), [(("ant",), 12), (("ant", "bee"), 2)])
+def test_no_training_is_named_that_would_be_refused(classes, count, cli, tmp_path):
+    """Of one class, or of too few images to divide."""
+    pictures(tmp_path / "data", classes=classes, count=count)
+    (tmp_path / "data" / "train").rename(tmp_path / "mine")
+    code, out, err = cli("data", "check", tmp_path / "mine")
+    assert (code, "train --data" in out, "evaluate RUN" in out) == (0, False, True), err
 
 
 def test_files_that_are_passed_over_are_named(cli, tmp_path):

@@ -64,6 +64,7 @@ def test_a_paper_s_run_on_a_small_folder(cli, tmp_path, packed):
         # 150 epochs of 40 images, a step an epoch.
         assert (found["steps"], spent["images"]) == (150, 6000)
         assert spent["tokens"] == 6000 * 17
+        assert "150 of at most 2,048 images" in cli(*PAPER, "--data", data, *SMALL, "--out", tmp_path / "run")[1]
     config = found["config"]
     assert (config["batch_size"], config["epochs"], config["images"]) == (None if packed else 2048, None, 6000)
     assert config["optimizer"]["lr"] == 3e-3

@@ -54,3 +54,6 @@ def test_threads_beyond_any_use(refused, tiny_run, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="at most 800 here"):
         machine.set_threads(801)
     assert machine.check_workers(800) == 800
+    monkeypatch.setenv("OMP_NUM_THREADS", "801")
+    with pytest.raises(InputError, match="OMP_NUM_THREADS 801"):
+        machine.set_threads()

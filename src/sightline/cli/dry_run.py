@@ -68,8 +68,10 @@ class DryRun:
         steps = ", ".join(f"{one:.3g} s" for one in self.seconds)
         packed = self.config.packing is not None
         about = "about " if packed else ""
-        mean = f"about {self.spent.images / max(self.steps, 1):,.0f}"
-        batch = mean if packed else f"{self.config.batch_size:,}"
+        most = self.config.batch_size or 0
+        batch = f"about {self.spent.images / max(self.steps, 1):,.0f}" if packed else f"{most:,}"
+        if not packed and self.spent.images < self.steps * most:
+            batch = f"at most {batch}"
         return [
             ("images", f"{splits}; {self.classes:,} classes"),
             ("parameters", f"{self.parameters:,}"),

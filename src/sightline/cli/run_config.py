@@ -135,9 +135,8 @@ def say_set_up(
             print(line, file=sys.stderr)
             said.add(line)
     lacking = max((getattr(one, "unused_directions", 0) for one in setup.model.modules()), default=0)
-    line = (
-        f"encoding {asked.encoding}: {lacking} of its directions have no head (--model-options.heads 12: all have one)"
-    )
+    way = "12 heads have all; --model-options.heads sets those of a ViT"
+    line = f"encoding {asked.encoding}: {lacking} of its directions have no head ({way})"
     if lacking and fresh and line not in said:
         warn(line)
         said.add(line)

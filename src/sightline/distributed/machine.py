@@ -116,11 +116,14 @@ def set_threads(count: int | None = None) -> int:
     """
     import torch
 
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    threads = (int(given) if re.fullmatch("0*[1-9][0-9]{0,3}", given) else cpu_count()) if count is None else count
+    given, name, threads = os.environ.get("OMP_NUM_THREADS", ""), "threads", count
+    if threads is None:
+        name, threads = "OMP_NUM_THREADS", cpu_count()
+        if re.fullmatch("0*[1-9][0-9]{0,3}", given):
+            threads = int(given)
     if threads < 1:
         raise InputError(f"threads = {threads}: expected a whole number of at least 1")
-    _refuse_many("threads", threads, 64)
+    _refuse_many(name, threads, 64)
     torch.set_num_threads(threads)
     return threads
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_module
 import sys
 from dataclasses import asdict
@@ -85,7 +86,7 @@ def check(
             print(doubt)
         if following:
             print(f"next: {following}")
-            if source.splits == ("test",) and not source.unlabelled:
+            if _divides(source):
                 out = next_step.free(Path("runs") / source.root.resolve().name)
                 words = next_step.to_train(f"{data},test=0.2", out, found.to_skip, max_pixels)
                 print(f"or train on a part of it: {next_step.command(*words)}")
@@ -237,6 +238,17 @@ def _next(
     rest = found.to_skip, max_pixels
     fixed, packed = to_train(data, out, *rest), to_train(data, free(beside(out, PACKED_ENDING)), *rest, recipe=PACKED)
     return command(*fixed), None if source.is_video else command(*packed), None
+
+
+def _divides(source: FileSource) -> bool:
+    """Whether a part of data that is a test alone can be trained on: it has two classes, or none, and enough images."""
+    from sightline.errors import InputError
+
+    if source.splits != ("test",) or source.unlabelled or len(source.classes) == 1:
+        return False
+    with contextlib.suppress(InputError):
+        return "train" in source.hold_out(0.2, "test").splits
+    return False
 
 
 def _drawn(source: FileSource) -> np.ndarray:
