@@ -120,6 +120,8 @@ def test_what_is_held_out_is_learned_from_in_the_end(tmp_path):
         (folder, 20, 0.3),
     ]
     assert found[1].grid_spec == f"{folder},minival=0.3"
+    with pytest.raises(InputError):
+        open_transfer_data([f"{folder},minival=x"])
 
 
 def test_the_folder_where_one_stands(tmp_path, monkeypatch):

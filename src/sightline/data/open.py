@@ -48,6 +48,18 @@ def parse_spec(spec: str) -> tuple[str, str, dict[str, str]]:
     return name, _HELD_OUT.sub("", argument), dict(_HELD_OUT.findall(argument))
 
 
+def parse_share(spec: str, split: str, share: str) -> float:
+    """The share of a split that a data set's spec asks for; raises InputError where it is none between 0 and 1."""
+    try:
+        part = float(share)
+    except ValueError:
+        part = math.nan
+    if not 0 < part < 1:
+        example = f"{split}={0.2 if split == 'test' else 0.01}"
+        raise InputError(f"data {spec}: {split}={share} (expected a share between 0 and 1, as {example})")
+    return part
+
+
 def open_source(spec: str, progress: Progress | None = None) -> Source:
     """A data set from `name` or `name:argument`: "scenes", "scenes:pairs", "digits", "imagefolder:DIR"; with
     `,test=0.2` or `,minival=0.01` behind it, that share of `train` is held out (`FileSource.hold_out`), the test
@@ -60,13 +72,7 @@ def open_source(spec: str, progress: Progress | None = None) -> Source:
         _refuse_no_folder(_HELD_OUT.sub("", spec))
     source = source_class(name).open(argument, progress)
     for split, share in sorted(shares.items(), reverse=True):
-        try:
-            part = float(share)
-        except ValueError:
-            part = math.nan
-        if not 0 < part < 1:
-            example = f"{split}={0.2 if split == 'test' else 0.01}"
-            raise InputError(f"data {spec}: {split}={share} (expected a share between 0 and 1, as {example})")
+        part = parse_share(spec, split, share)
         if not isinstance(source, FileSource):
             said = f"has a split {split} of its own" if split in source.splits else "has no files to hold out"
             raise InputError(f"data {name}: {said} (expected no {split}={share})")

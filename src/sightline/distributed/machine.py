@@ -109,21 +109,21 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def set_threads(count: int | None = None) -> int:
-    """Let torch compute with `count` threads; returns the number. None: what $OMP_NUM_THREADS says, else one a core.
+    """Let torch compute with `count` threads; returns the number. None: one a core, or fewer by $OMP_NUM_THREADS.
 
     Raises:
         InputError: `count` is not positive, or more than 8 a core (and than 64).
     """
     import torch
 
-    given, name, threads = os.environ.get("OMP_NUM_THREADS", ""), "threads", count
+    given, threads = os.environ.get("OMP_NUM_THREADS", ""), count
     if threads is None:
-        name, threads = "OMP_NUM_THREADS", cpu_count()
+        threads = cpu_count()
         if re.fullmatch("0*[1-9][0-9]{0,3}", given):
-            threads = int(given)
+            threads = min(threads, int(given))
     if threads < 1:
         raise InputError(f"threads = {threads}: expected a whole number of at least 1")
-    _refuse_many(name, threads, 64)
+    _refuse_many("threads", threads, 64)
     torch.set_num_threads(threads)
     return threads
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sightline.data.open import open_source, parse_spec
+from sightline.data.open import open_source, parse_share, parse_spec
 from sightline.data.source import Source
 from sightline.data.sources.vtab import TASKS, tasks_below
 from sightline.errors import InputError, unknown_name_error
@@ -111,9 +111,10 @@ def open_transfer_data(specs: Sequence[str]) -> tuple[list[TransferData], list[s
 
 def _transfer_data(spec: str) -> TransferData:
     kind, argument, shares = parse_spec(spec)
-    share = shares.get("minival")
-    # What is held out for the grid is learned from in the end.
-    spec = spec if share is None else spec.replace(f",minival={share}", "")
+    share = None
+    if text := shares.get("minival"):
+        # What is held out for the grid is learned from in the end.
+        share, spec = parse_share(spec, "minival", text), spec.replace(f",minival={text}", "")
     source = open_source(spec)
     for split in ("train", "test"):
         source.check(split)
@@ -123,7 +124,7 @@ def _transfer_data(spec: str) -> TransferData:
     known = TASKS.get(place.name) if kind == "vtab" else None
     name = re.sub(r"[^\w.+-]+", "_", place.name if place.exists() and argument else spec).strip("_")
     setting = VTAB_SETTING if kind == "vtab" else setting_of(source)
-    setting = setting if share is None else dataclasses.replace(setting, held_out=float(share))
+    setting = setting if share is None else dataclasses.replace(setting, held_out=share)
     drawn, apart = source.is_synthetic or source.transform is None, "minival" in source.splits
     group = known.group if known else ""
     title, images = known.title if known else name, source.length("train")

@@ -265,7 +265,7 @@ def _that_fit(
 def _say_left_out(name: str, reasons: Mapping[str, str]) -> None:
     if reasons:
         first, *others = set(reasons.values())
-        why = " (--measures NAME says why)" if others else f": {first}"
+        why = " (name one by --measures to see why)" if others else f": {first}"
         print(f"left out of {name}: {', '.join(reasons)}{why}", file=sys.stderr)
 
 

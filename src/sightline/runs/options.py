@@ -95,7 +95,7 @@ PatchSize = Annotated[
 MostImages = Annotated[
     int | None,
     Parameter(
-        help="Most images of a split, spread over it. Default: all; 2000 of scenes and moving.", converter=_whole
+        help="Most images of a split, spread over it. Default: all; 2000 of drawn data.", converter=_whole
     ),
 ]
 Switch = Annotated[bool, Parameter(show_default=False)]
