@@ -39,7 +39,8 @@ def test_workers_beyond_any_use(count, refused, tmp_path, tiny_run):
 
 
 @pytest.mark.parametrize(
-    ("variable", "asked", "threads"), [("3", None, 3), ("3", 2, 2), ("", None, 5), ("0", None, 5), ("2,1", None, 5), ("200", None, 5)]
+    ("variable", "asked", "threads"),
+    [("3", None, 3), ("3", 2, 2), ("", None, 5), ("0", None, 5), ("2,1", None, 5), ("200", None, 5)],
 )
 def test_threads_are_those_of_the_option_the_variable_or_the_cores(variable, asked, threads, monkeypatch):
     monkeypatch.setattr(machine, "cpu_count", lambda: 5)

@@ -94,9 +94,7 @@ PatchSize = Annotated[
 ]
 MostImages = Annotated[
     int | None,
-    Parameter(
-        help="Most images of a split, spread over it. Default: all; 2000 of drawn data.", converter=_whole
-    ),
+    Parameter(help="Most images of a split, spread over it. Default: all; 2000 of drawn data.", converter=_whole),
 ]
 Switch = Annotated[bool, Parameter(show_default=False)]
 KeyOptions = Annotated[dict[str, Any] | None, Parameter(converter=_mapping, accepts_keys=True)]
