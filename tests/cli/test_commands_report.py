@@ -81,6 +81,17 @@ def test_squares_of_images_that_have_other_aspects_are_cut(cli, tiny_run, tmp_pa
         assert content.cut == cut
 
 
+def test_a_note_names_the_sizes_at_which_images_are_enlarged(cli, tiny_run, tmp_path):
+    """Sides are 8 to 39 px."""
+    data = pictures(tmp_path / "pictures", classes="0123456789", count=1)
+    save_model(load_model(tiny_run), tmp_path / "saved")
+    assert cli("evaluate", tmp_path / "saved", "--data", data, "--resolutions", "8,48", *FEW)[0] == 0
+    content = Run.open(tmp_path / "saved").report(out=tmp_path / "page.html").content
+    assert not isinstance(content, list)
+    [note] = [note for note in content.notes if "enlarged" in note]
+    assert "at 48 px:" in note
+
+
 def test_a_paper_beside_a_run(cli, refused, tiny_run, tmp_path):
     page = tmp_path / "new" / "page.html"
     for name, says in (("lookher", ["--paper", "did you mean 'lookhere'"]), ("vit", ["--paper", "rope_vit"])):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
 from sightline.analysis.views import attends_in_parts, field_of_view
 from sightline.convert.foreign_folder import is_foreign_folder
@@ -16,7 +18,7 @@ from sightline.data.image_file import read_image
 from sightline.data.open import open_source
 from sightline.data.source import Source
 from sightline.encodings.discovery import first_line
-from sightline.errors import InputError, SightlineError
+from sightline.errors import InputError, SightlineError, UnreadableDataError
 from sightline.evaluation.logits import logits_name, read_logits
 from sightline.evaluation.suites.model_vs_human import ModelVsHumanSuite, error_consistency
 from sightline.hub.load import read_config_record
@@ -25,7 +27,7 @@ from sightline.io.run_files import BEST, CHECKSUMS, INSIDE, LOG, LOGITS, PICTURE
 from sightline.models import Model
 from sightline.reports import content
 from sightline.reports.seen import by_run, loss_kind, training_sizes
-from sightline.reports.words import capital, quantity, short
+from sightline.reports.words import capital, listed, quantity, short
 from sightline.results.analysis import ANALYSIS, AnalysisRow
 from sightline.results.rows import ResultRow, read_rows
 from sightline.runs.console import command_line, warn
@@ -221,10 +223,10 @@ def compose_report(
     first = next((run for run, _ in shown), None)
     source = _shown_source(data, first)
     resolutions = sorted({row.resolution for row in rows if row.split == "test" and row.resolution is not None})
-    sizes = by_run(summaries, rows)
+    seen, sizes = by_run(summaries, rows), [] if source is None else _stored_sizes(source)
     # What the folder of a run holds was said of the data of the training.
     said = [
-        read_answers(folder, one[0].run, sizes[one[0].run], source)
+        read_answers(folder, one[0].run, seen[one[0].run], source)
         for folder, run, one in zip(folders, opened, named, strict=True)
         if (run.data == data if run is not None and run.training else not one[0].preparation)
     ]
@@ -254,10 +256,11 @@ def compose_report(
         notes=[
             *(f"{said}." for said in map(describe_unfinished, folders) if said),
             *([f"Trained in {', '.join(precision)}."] if precision else []),
+            *_enlarged_note(sizes, resolutions),
             *notes,
         ],
         other_commands=again,
-        cut=source is not None and any(_is_cut(run.model, source) for run, _ in shown),
+        cut=any(_is_cut(run.model, sizes) for run, _ in shown),
         chance=_chance(rows[0], None if first is None else first.model, source),
         papers=papers,
         inside=_inside(shown),
@@ -265,12 +268,29 @@ def compose_report(
     )
 
 
-def _is_cut(model: Model, source: Source) -> bool:
-    """Whether a square leaves the edges of images out: of some that are spread over the split."""
-    split, config = _split_of(source), model.config
+def _stored_sizes(source: Source) -> list[tuple[int, int]]:
+    """(height, width) of some images, spread over the split; none of drawn ones."""
+    split, found = _split_of(source), []
     length = source.length(split) or 0
-    sizes = (source.stored_size(split, index) for index in range(0, length, length // _LOOKED_AT + 1))
-    return config.crop_mode == "center" and any(one and (config.crop < 1 or one[0] != one[1]) for one in sizes)
+    for index in range(0, length, length // _LOOKED_AT + 1):
+        with contextlib.suppress(UnreadableDataError):
+            found.append(source.stored_size(split, index))
+    return [one for one in found if one]
+
+
+def _is_cut(model: Model, sizes: Sequence[tuple[int, int]]) -> bool:
+    """Whether a square leaves the edges of images out."""
+    config = model.config
+    return config.crop_mode == "center" and any(config.crop < 1 or height != width for height, width in sizes)
+
+
+def _enlarged_note(sizes: Sequence[tuple[int, int]], resolutions: Sequence[int]) -> list[str]:
+    """A line where squares are larger than most images."""
+    side = median(map(min, sizes)) if sizes else math.inf
+    larger = [f"{one} px" for one in resolutions if one > side]
+    if not larger:
+        return []
+    return [f"Most images are enlarged at {listed(larger)}: the median of their shorter sides is {side:.0f} px."]
 
 
 def _chance(row: ResultRow, model: Model | None, source: Source | None) -> float | None:
