@@ -6,9 +6,10 @@ import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from sightline.errors import InputError, dataclass_in, known_as, near
 from sightline.io.yaml import parse_yaml
@@ -21,11 +22,21 @@ _ALIASES = {"optimizer.lr": "--lr", "optimizer.weight_decay": "--weight-decay", 
 _given: ContextVar[Mapping[str, Any]] = ContextVar("given")
 
 
-def settings_class(cls: type, *, without: Collection[str] = (), prefix: str = "") -> type:
+def settings_class(
+    cls: type,
+    *,
+    without: Collection[str] = (),
+    titles: Mapping[str, Collection[str]] = MappingProxyType({}),
+    prefix: str = "",
+) -> type:
     """A class that cyclopts makes options of: one for each field of a configuration and of the groups in it.
 
     Its instances hold nothing: only `command_line_settings` tells what was given from what is a default.
+
+    Args:
+        titles: a heading of the help -> the fields below it.
     """
+    headings = {name: Group(title, sort_key=place) for place, title in enumerate(titles) for name in titles[title]}
     hints, made = get_type_hints(cls), []
     for one in dataclasses.fields(cls):
         if one.name in without:
@@ -43,6 +54,8 @@ def settings_class(cls: type, *, without: Collection[str] = (), prefix: str = ""
             kind, look = bool, look | {"negative": f"--no-{one.name.replace('_', '-')}"}
         else:
             kind, look = hints[one.name], look | {"allow_leading_hyphen": True}
+        if group is None and one.name in headings:
+            look["group"] = headings[one.name]
         # Words are read as YAML, in which JSON is contained.
         made.append((one.name, Annotated[kind | None, Parameter(json_dict=False, json_list=False, **look)], None))
     made_of = {"__doc__": cls.__doc__, "__module__": cls.__module__, "is_settings": True}

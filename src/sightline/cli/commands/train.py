@@ -12,11 +12,25 @@ from sightline.cli.options import command_line_settings, settings_class
 from sightline.runs.options import AnyData, Device, Json, Threads
 from sightline.training.config import TrainConfig
 
+_TITLES = {
+    "Model": (
+        "model", "init_from", "frozen", "model_options", "encoding", "encoding_options", "resolution", "progressive",
+        "frames", "frame_stride",
+    ),
+    "Length and batches": ("images", "epochs", "tokens", "flops", "batch_size", "seed"),
+    "Task and loss": ("task", "task_options", "loss", "label_smoothing"),
+    "Images": ("parts", "flip", "interpolation", "augment", "repeats", "skip_unreadable", "max_pixels"),
+    "Checkpoints": ("checkpoint_every", "keep_last"),
+    "Memory and speed": (
+        "accumulate", "recompute", "compile", "deterministic", "sharing", "precision", "workers",
+    ),
+}  # fmt: skip
+
 if TYPE_CHECKING:
     Settings = TrainConfig
 else:
     # A data set may be given by its place alone.
-    Settings = settings_class(TrainConfig, without=("data",))
+    Settings = settings_class(TrainConfig, without=("data",), titles=_TITLES)
 
 
 @Parameter(name="*")
