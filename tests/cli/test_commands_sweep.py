@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -64,8 +65,9 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
     code, out, err = cli("sweep", file)
     assert code == 0, err
     rows = [line.split() for line in out.splitlines()]
-    assert ["lookhere_90", "2", "60.0", "55.0", "seed", "1"] in rows
-    assert ["rope_axial", "2", "10.0", "5.0", "seed", "1"] in rows
+    # Student's t with one degree of freedom: 12.7 times 5 points.
+    assert ["lookhere_90", "2", "60.0", "55.0", "[0.0,", "100.0]", "001-lookhere_90-seed1"] in rows
+    assert ["rope_axial", "2", "10.0", "5.0", "[0.0,", "68.5]", "003-rope_axial-seed1"] in rows
     names = ["000-lookhere_90-seed0", "001-lookhere_90-seed1", "002-rope_axial-seed0", "003-rope_axial-seed1"]
     cells = [row for row in rows if row[:1] and row[0] in names]
     assert [row[0] for row in cells] == names
@@ -74,8 +76,8 @@ def test_a_sweep_prints_best_and_average(written, stubbed, cli):
         ["60.0", "[50.2,", "69.1]", "100", "encoding", "lookhere_90,"],
     ]
     assert [line.split()[1] for line in err.splitlines() if line.startswith("cell ")] == names
-    # The table by another field than the one that is printed.
-    assert out.splitlines()[-1].split()[-2:] == ["--by", "seed"]
+    # No table by the seed: the best run is measured.
+    assert shlex.split(out.splitlines()[-1])[-2] == "evaluate"
     # Once more: nothing is run, the same is printed.
     code, out, err = cli("sweep", file, "--json")
     assert (code, err) == (0, "")

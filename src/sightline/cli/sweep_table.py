@@ -6,15 +6,17 @@ import time
 
 from sightline.cli import next_step
 from sightline.io.read import format_bytes
-from sightline.io.run_files import CELLS
+from sightline.io.run_files import CELLS, PAGE
 from sightline.reports.tables import print_table
-from sightline.reports.words import capital, interval, limits, number, quantity, title, unit
+from sightline.reports.words import capital, clip, interval, limits, number, quantity, title, unit
+from sightline.results.statistics import student_interval
 from sightline.runs.table import SummaryTable
 from sightline.sweeps.run import SweepResult
 from sightline.sweeps.scores import best_and_average, best_of, varied_settings
 from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
+SEED = "seed"
 # Of more, their best and average are shown alone.
 _MOST_CELLS = 20
 
@@ -39,17 +41,19 @@ def print_best_and_average(found: SummaryTable) -> None:
         ]
         heads = ("run", unit(one.unit) or one.metric, "95 %", one.counted, "settings")
         print_table(heads, cells, title=f"{heading}: each run")
-    rows = [
-        (
-            str(line.by),
-            line.runs,
-            number(line.best.measured.value, one.unit),
-            number(line.average, one.unit),
-            format_settings(line.settings) or line.best.run,
-        )
-        for line in found.rows
-    ]
-    heads = (found.by, "runs", "best", "average", "settings of the best")
+    # Only of runs that differ in their seeds alone is the average that of something that could be trained again.
+    seeds = set(varied_settings(found.scores)) <= {found.by, SEED}
+    rows = []
+    for line in found.rows:
+        values = [run.measured.value for run in found.scores if run.settings[found.by] == line.by]
+        within = student_interval(values)[1] if seeds else None
+        spread = interval([number(limit, one.unit) for limit in clip(within or (), one.unit)])
+        settings = {name: value for name, value in line.settings.items() if name != SEED}
+        rows.append((
+            str(line.by), line.runs, number(line.best.measured.value, one.unit),
+            f"{number(line.average, one.unit)} {spread}".rstrip(), format_settings(settings) or line.best.run,
+        ))  # fmt: skip
+    heads = (found.by, "runs", "best", "average [95 %]" if seeds else "average", "the best")
     print_table(heads, rows, title=f"{heading}: best and average by {found.by}")
 
 
@@ -68,9 +72,14 @@ def print_sweep(found: SweepResult, *, as_json: bool) -> None:
     # The table by encoding stands above.
     varied = asked.config.varied
     several = [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
-    others = [name for name in several if name != "encoding" and all(name in one.settings for one in scores)]
+    others = [
+        name for name in several if name not in ("encoding", SEED) and all(name in one.settings for one in scores)
+    ]
     if others:
         next_step.say_next("table", asked.out, "--by", others[0])
+    elif asked.config.evaluate is not None and len(scores) <= _MOST_CELLS:
+        folders = [asked.out / CELLS / one.run for one in scores]
+        next_step.say_next("report", *folders, *next_step.writing("--out", asked.out / PAGE))
     else:
         next_step.say_next("evaluate", asked.out / CELLS / best_of(scores).run)
 

@@ -107,19 +107,15 @@ def over_seeds(study: Study, runs: Sequence[RunSummary]) -> Table | None:
         for size in (size for size in resolutions(lines) if all(size in line.points for line in lines)):
             values = [line.points[size].value for line in lines]
             mean, limits = student_interval(values)
-            within = [min(max(one, 0.0), 1.0) if study.main.unit == FRACTION else one for one in limits or ()]
-            mean, low, high, *shown = (
-                words.number(one, study.main.unit) for one in (mean, min(values), max(values), *within)
-            )
-            cells[Head(f"{size}\u00a0px")] = Cell(mean, shown, below=f"{low} to {high}")
+            shown = [words.number(one, study.main.unit) for one in words.clip(limits or (), study.main.unit)]
+            low, high = (words.number(one, study.main.unit) for one in (min(values), max(values)))
+            cells[Head(f"{size}\u00a0px")] = Cell(words.number(mean, study.main.unit), shown, below=f"{low} to {high}")
         # Of one encoding with several settings the runs say which.
         detail = words.listed([line.run for line in lines]) if encodings.count(first.encoding) > 1 else ""
-        found[Head(first.encoding, f"{len(lines)} seeds", style.colour(first.run, study.order), detail)] = cells
-    return (
-        table_of(f"Mean over seeds: {words.heading(study.main)}", found, "position encoding").turned()
-        if found
-        else None
-    )
+        head = Head(first.encoding, f"{len(lines)} seeds", style.colour(first.run, study.order), detail)
+        found |= {head: cells} if cells else {}
+    caption = f"Mean over seeds: {words.heading(study.main)}"
+    return table_of(caption, found, "position encoding").turned() if found else None
 
 
 def _caption(study: Study, what: str) -> str:

@@ -81,6 +81,11 @@ def limits(one: MetricValue) -> tuple[str, ...]:
     return tuple(number(limit, one.unit) for limit in one.limits() or ())
 
 
+def clip(limits: Sequence[float], unit: str) -> list[float]:
+    """Limits of an interval, those of a fraction within 0 and 1."""
+    return [min(max(limit, 0.0), 1.0) if unit == FRACTION else limit for limit in limits]
+
+
 def interval(limits: Sequence[str]) -> str:
     """ "[92.6, 94.8]"."""
     return f"[{limits[0]},\u00a0{limits[1]}]" if limits else ""

@@ -212,7 +212,9 @@ def compose_report(
         opened.append(run)
     trained = sorted({run.data for run in opened if run is not None and run.training})
     if len(trained) > 1:
-        raise InputError(f"report: the runs were trained on {', '.join(trained)}; expected the same data")
+        raise InputError(
+            f"report: the runs were trained on {', '.join(trained)}; expected the same data, else a page each"
+        )
     known = list(dict.fromkeys(row.data for rows in measured.values() for row in rows))
     common = [one for one in known if all(any(row.data == one for row in rows) for rows in measured.values())]
     data = data or next((one for one in (*trained, *common) if one in common), trained[0] if trained else known[0])

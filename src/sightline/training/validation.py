@@ -28,8 +28,8 @@ _MOST_SHARE = 0.2
 
 
 def suggested_share(images: int | None) -> float:
-    """The share of so many training images that a message suggests to hold out: of a few, enough to hold one."""
-    return 0.01 if images is None or images >= 500 else 0.1 if images >= 20 else 0.5
+    """The share of so many training images that a message suggests to hold out: at least 100 of many."""
+    return 0.01 if images is None or images >= 10_000 else 0.1 if images >= 20 else 0.5
 
 
 class Validation:
