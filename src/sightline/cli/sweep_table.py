@@ -16,7 +16,7 @@ from sightline.sweeps.scores import best_and_average, best_of, varied_settings
 from sightline.sweeps.space import format_settings
 from sightline.training.status import RunStatus
 
-SEED = "seed"
+_SEED = "seed"
 # Of more, their best and average are shown alone.
 _MOST_CELLS = 20
 
@@ -42,13 +42,13 @@ def print_best_and_average(found: SummaryTable) -> None:
         heads = ("run", unit(one.unit) or one.metric, "95 %", one.counted, "settings")
         print_table(heads, cells, title=f"{heading}: each run")
     # Only of runs that differ in their seeds alone is the average that of something that could be trained again.
-    seeds = set(varied_settings(found.scores)) <= {found.by, SEED}
+    seeds = set(varied_settings(found.scores)) <= {found.by, _SEED}
     rows = []
     for line in found.rows:
         values = [run.measured.value for run in found.scores if run.settings[found.by] == line.by]
         within = student_interval(values)[1] if seeds else None
         spread = interval([number(limit, one.unit) for limit in clip(within or (), one.unit)])
-        settings = {name: value for name, value in line.settings.items() if name != SEED}
+        settings = {name: value for name, value in line.settings.items() if name != _SEED}
         rows.append((
             str(line.by), line.runs, number(line.best.measured.value, one.unit),
             f"{number(line.average, one.unit)} {spread}".rstrip(), format_settings(settings) or line.best.run,
@@ -73,7 +73,7 @@ def print_sweep(found: SweepResult, *, as_json: bool) -> None:
     varied = asked.config.varied
     several = [name for name, values in varied.items() if isinstance(values, list) and len(values) > 1]
     others = [
-        name for name in several if name not in ("encoding", SEED) and all(name in one.settings for one in scores)
+        name for name in several if name not in ("encoding", _SEED) and all(name in one.settings for one in scores)
     ]
     if others:
         next_step.say_next("table", asked.out, "--by", others[0])

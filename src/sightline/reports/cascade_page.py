@@ -57,9 +57,7 @@ def print_rows(rows: Sequence[CascadeRow]) -> None:
     made = tables(rows)
     for table in made:
         print_cells(table)
-    print(
-        "top-1 in %, in brackets where it lies with 95 %; tokens and ms (of the forward pass) of an image in the mean"
-    )
+    print("top-1 in %, in brackets its 95 % interval; tokens and ms (of the forward pass) of an image in the mean")
     if len(made) > 1:
         print("alpha: the share that was to be seen again; again: the share that was, with scores below `below`")
         print("ahead: of single budgets at equal mean tokens")

@@ -80,7 +80,7 @@ def print_accuracy(
         print_cells(table, console)
     limits = any(cell.limits for table in shown for _, cells in table.lines for cell in cells)
     extremes = sorted({table.extreme for table in shown if table.extreme})
-    said = ["In brackets: where the number lies with 95 %."] * limits
+    said = ["In brackets: the 95 % interval."] * limits
     said += [f"*: {' or '.join(extremes)} at its size."] * bool(extremes)
     if said:
         console.print(" ".join(said), highlight=False)

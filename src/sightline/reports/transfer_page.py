@@ -74,7 +74,7 @@ def print_transfer(rows: Sequence[TransferRow]) -> None:
     for table in tables(rows).values():
         print_cells(table)
     if any(row.interval for row in rows):
-        print("In brackets: where the number lies with 95 % over seeds.")
+        print("In brackets: the 95 % interval over seeds.")
 
 
 def tables(rows: Sequence[TransferRow], printed: Sequence[Printed] = ()) -> dict[str, Table]:

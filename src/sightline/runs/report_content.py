@@ -237,11 +237,6 @@ def compose_report(
         for run, own in zip(opened, named, strict=True)
     ]
     precision = sorted({summary.precision for summary in summaries})
-    again = [command_line("report", folders[0], "--data", one) for one in known if one != data]
-    if first is not None:
-        if first.training and first.model.knob is not None and source is not None and "minival" in source.splits:
-            again.insert(0, command_line("evaluate", first.path, "--tune"))
-        again.append(command_line("predict", first.path, "IMAGE"))
     return content.Report(
         title=title or f"{capital(short(rows[0].metric))} by resolution",
         command=command,
@@ -261,13 +256,23 @@ def compose_report(
             *_enlarged_note(sizes, resolutions),
             *notes,
         ],
-        other_commands=again,
+        other_commands=_related_commands(folders[0], [one for one in known if one != data], first, source),
         cut=any(_is_cut(run.model, sizes) for run, _ in shown),
         chance=_chance(rows[0], None if first is None else first.model, source),
         papers=papers,
         inside=_inside(shown),
         alike=_alike(dict(zip(folders, named, strict=True))) if data == ModelVsHumanSuite.name else {},
     )
+
+
+def _related_commands(folder: Path, others: Sequence[str], run: OpenedRun | None, source: Source | None) -> list[str]:
+    """Reports on other data, tuning, and answers."""
+    found = [command_line("report", folder, "--data", one) for one in others]
+    if run is not None:
+        if run.training and run.model.knob is not None and source is not None and "minival" in source.splits:
+            found.insert(0, command_line("evaluate", run.path, "--tune"))
+        found.append(command_line("predict", run.path, "IMAGE"))
+    return found
 
 
 def _stored_sizes(source: Source) -> list[tuple[int, int]]:
